@@ -1,0 +1,287 @@
+"""Carries out a plan as the training program passes its positions. It decides nothing.
+
+    hooks:    reach(FORWARD 3) -> every planned op before it is issued, then compute waits for what the plan says
+              ready(bucket)    -> packs and reductions leave in the plan's order, each once its gradients are there
+              flush()          -> what is left leaves; finish() -> compute waits for the last reduction
+
+Without a plan (the recorded first pass), or from the position where a pass departs from it, the same ops are made on
+the spot: a unit is gathered when compute asks for it. Slower, never wrong; departures are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from overlap.errors import StateError, message
+from overlap.schedule.lanes import DONE, ComputeLane, Event, Job, Lane
+from overlap.schedule.op import ENTRY_OF_EXIT, EXIT_OF_ENTRY, Kind, LaneName, Op, Position
+from overlap.schedule.plan import Plan
+from overlap.schedule.spec import NO_SLOT, StepSpec
+from overlap.schedule.trace import ComputeTrace
+
+
+class Bindings(Protocol):
+    """The engine's side: what an op does, and how a unit or bucket is called."""
+
+    def job(self, op: Op) -> Job:
+        """The work of one op."""
+
+
+class Executor:
+    """One pass after another over the same units and buckets."""
+
+    def __init__(
+        self,
+        spec: StepSpec,
+        bindings: Bindings,
+        compute: ComputeLane,
+        lanes: dict[LaneName, Lane],
+        trace: ComputeTrace | None = None,
+    ) -> None:
+        """Connect plans to lanes.
+
+        Args:
+            spec: units and buckets that ops refer to.
+            bindings: gives the work of each op.
+            compute: the caller's lane.
+            lanes: the other lanes by name.
+            trace: records compute and stalls; None records nothing.
+        """
+        self.spec, self._bindings, self._compute, self._lanes, self.trace = spec, bindings, compute, lanes, trace
+        self.plan: Plan | None = None
+        self.record: list[Position] = []
+        self.issued: list[str] = []
+        self.departures = 0
+        self._jobs: dict[Op, Job] = {}
+        self._events: dict[str, Event] = {}
+        self._released: dict[int, Event] = {}  # slot -> its last reader has finished
+        self._holds: dict[int, int] = {}  # slot -> unit whose parameters it has, or is about to have
+        self._open: set[int] = set()  # units between entry and exit
+        self._gathered: dict[int, Event] = {}  # unit -> its last gather
+        self._buffer_reduced: dict[int, Event] = {}  # bucket buffer -> its last reduction
+        self._reset(None, ())
+
+    # -- a pass ------------------------------------------------------------------------------------------------
+
+    def begin(self, plan: Plan | None, reduce_order: Sequence[int], *, stale: bool) -> None:
+        """Start a pass.
+
+        Args:
+            plan: what to follow; None gathers on demand and records the order.
+            reduce_order: bucket order when there is no plan; the same on every rank.
+            stale: parameters have changed, so that what resident units hold is old.
+        """
+        self._reset(plan, reduce_order)
+        units = self.spec.units
+        self._holds = {s: u for s, u in self._holds.items() if units[u].resident and not stale}
+        if self.trace is not None:
+            self.trace.begin()
+        self._issue(Op(Kind.BEGIN, -1, 0, (), "begun"))
+
+    def reach(self, position: Position) -> None:
+        """Compute has come to an entry or exit of a unit."""
+        self.record.append(position)
+        if self.plan is not None and not self._advance(position):
+            self.plan = None
+            self.departures += 1
+        if self.plan is None:
+            self._issue(Op(position.kind, position.unit, 0, (), f"{position.kind}:{position.unit}"))
+        if position.kind in EXIT_OF_ENTRY:
+            self._assure(position)
+
+    def ready(self, bucket: int) -> None:
+        """All gradients of a bucket are there: reduce it, and those behind it in order that waited for it."""
+        self._ready.add(bucket)
+        while self._to_reduce and self._to_reduce[0] in self._ready:
+            self._reduce(self._to_reduce.pop(0))
+
+    def open_backward(self, *, reduce: bool) -> None:
+        """A backward starts.
+
+        Args:
+            reduce: False only packs (accumulates); nothing goes over the wire.
+        """
+        self._reduces = reduce
+        self._to_reduce = list(self._order)
+        self._ready = set()
+
+    def flush(self) -> None:
+        """No more gradients will come: reduce what is left, in order."""
+        while self._to_reduce:
+            self._reduce(self._to_reduce.pop(0))
+
+    def repeat(self, bucket: int) -> None:
+        """Reduce a bucket once more: gradients have reached it after it was packed."""
+        self._packs.pop(bucket, None)
+        self.departures += 1
+        self._reduce(bucket)
+
+    def finish(self) -> None:
+        """Let compute wait for the last reduction."""
+        if self.plan is None or not self._advance(Position(Kind.END, -1)):
+            # A plan is for one backward; a further one over the same graph goes without.
+            self.plan = None
+            for event in self._buffer_reduced.values():
+                self._wait(event, "reduce")
+        if self.trace is not None:
+            self.trace.finish()
+
+    def relocate(self, spec: StepSpec) -> None:
+        """Units have moved to other slots: what is gathered is gone, and jobs must be made anew. Between passes."""
+        self.spec = spec
+        self._jobs.clear()
+        self._holds.clear()
+        self._released.clear()
+        self._gathered.clear()
+
+    # -- following the plan ------------------------------------------------------------------------------------
+
+    def _reset(self, plan: Plan | None, reduce_order: Sequence[int]) -> None:
+        self.plan, self.record, self.issued = plan, [], []
+        self._events = {}
+        self._open = set()
+        # Reductions have their own cursor: a bucket leaves when its gradients are there, in an order all ranks share.
+        self._track = [op for op in plan.ops[1:] if not _reduces(op)] if plan else []
+        self._reductions = {op.index: op for op in plan.ops if op.kind is Kind.REDUCE} if plan else {}
+        self._packs = {op.index: op for op in plan.ops if op.kind is Kind.PACK} if plan else {}
+        self._order = [*self._packs, *(b for b in reduce_order if b not in self._packs)]
+        self._cursor = 0
+        self._to_reduce: list[int] = []
+        self._ready: set[int] = set()
+        self._reduces = True
+
+    def _advance(self, position: Position) -> bool:
+        """Issue everything up to the position's op; False if the plan has none ahead."""
+        found = self._find(position)
+        if found is None or self._would_close_open_unit(found):
+            return False
+        for op in self._track[self._cursor : found]:
+            if op.kind is Kind.GATHER:
+                self._issue(op)
+            else:  # skipped on this rank; the plan's collectives still take place, in the plan's order
+                self._events[op.records] = DONE
+                self.departures += op.kind in EXIT_OF_ENTRY
+        self._cursor = found + 1
+        self._issue(self._track[found])
+        return True
+
+    def _would_close_open_unit(self, found: int) -> bool:
+        """Skipping an exit that has not happened would free a slot in use."""
+        skipped = self._track[self._cursor : found]
+        return any(op.kind in ENTRY_OF_EXIT and op.index in self._open for op in skipped)
+
+    def _find(self, position: Position) -> int | None:
+        for number in range(self._cursor, len(self._track)):
+            op = self._track[number]
+            if op.kind is position.kind and op.index == position.unit:
+                return number
+        return None
+
+    def _reduce(self, bucket: int) -> None:
+        buffer = self.spec.buckets[bucket].buffer
+        self.record.append(Position(Kind.PACK, bucket))
+        pack, reduction = self._packs.get(bucket), self._reductions.get(bucket)
+        if pack is None or reduction is None:
+            spec = self.spec.buckets[bucket]
+            pack = Op(Kind.PACK, bucket, spec.pack_bytes, (), f"packed:{bucket}")
+            reduction = Op(Kind.REDUCE, bucket, spec.wire_bytes, (pack.records,), f"reduced:{bucket}")
+            self._wait(self._buffer_reduced.get(buffer, DONE), "reduce")
+        self._issue(pack)
+        if self._reduces:
+            self._buffer_reduced[buffer] = self._issue(reduction)
+
+    # -- on demand ---------------------------------------------------------------------------------------------
+
+    def _assure(self, entry: Position) -> None:
+        """Whatever the plan did or did not do: the unit's parameters are in its slot, or are fetched now."""
+        unit = self.spec.units[entry.unit]
+        if unit.slot == NO_SLOT:
+            return
+        holder = self._holds.get(unit.slot)
+        if holder != entry.unit:
+            self._refuse_to_overwrite(holder, unit.name)
+            self.departures += self.plan is not None
+            op = Op(Kind.GATHER, entry.unit, unit.gather_bytes, (), f"gathered:{entry.unit}")
+            self._issue(op, extra=(self._events["begun"], self._released.get(unit.slot, DONE)))
+            self._wait(self._gathered[entry.unit], unit.name)
+        elif self.plan is None:
+            self._wait(self._gathered.get(entry.unit, DONE), unit.name)
+
+    def _refuse_to_overwrite(self, holder: int | None, name: str) -> None:
+        if holder in self._open:
+            raise StateError(
+                message(
+                    f"unit {name!r}",
+                    "not run inside a unit that shares its slot and does not contain it",
+                    f"a call inside {self.spec.units[holder].name!r}",
+                    "shard both as one unit, or make one a submodule of the other",
+                )
+            )
+
+    # -- issuing -----------------------------------------------------------------------------------------------
+
+    def _issue(self, op: Op, extra: Iterable[Event] = ()) -> Event:
+        waits = [*(self._events.get(name, DONE) for name in op.waits), *extra]
+        job = self._job(op)
+        self.issued.append(op.records)
+        if op.lane is LaneName.COMPUTE:
+            event = self._on_compute(op, job, waits)
+        else:
+            event = self._lanes[op.lane].submit(job, waits)
+        self._events[op.records] = event
+        self._note(op, event)
+        return event
+
+    def _on_compute(self, op: Op, job: Job, waits: Iterable[Event]) -> Event:
+        for name, event in zip(op.waits, waits, strict=True):
+            self._wait(event, self._waited_unit(name))
+        if op.kind in EXIT_OF_ENTRY:
+            self._compute.enter()
+            if self.trace is not None:
+                self.trace.enter(op.kind, job.unit)
+            return DONE
+        if self.trace is None:
+            return self._compute.submit(job, ())
+        if op.kind in ENTRY_OF_EXIT:
+            self.trace.leave(op.kind, job.unit)
+        self.trace.pause()
+        event = self._compute.submit(job, ())
+        self.trace.resume()
+        return event
+
+    def _note(self, op: Op, event: Event) -> None:
+        if op.kind is Kind.GATHER:
+            self._holds[self.spec.units[op.index].slot] = op.index
+            self._gathered[op.index] = event
+        elif op.kind in EXIT_OF_ENTRY:
+            self._open.add(op.index)
+        elif op.kind in ENTRY_OF_EXIT:
+            self._open.discard(op.index)
+            slot = self.spec.units[op.index].slot
+            self._released[slot] = event
+            if op.frees:
+                self._holds.pop(slot, None)
+
+    def _wait(self, event: Event, unit: str) -> None:
+        if event is DONE:
+            return
+        start = self.trace.pause() if self.trace is not None else None
+        waited = self._compute.wait(event, unit)
+        if self.trace is not None and waited:
+            self.trace.stall(unit, start)
+
+    def _waited_unit(self, event: str) -> str:
+        kind, _, index = event.partition(":")
+        named = self.spec.units if kind == "gathered" else self.spec.buckets
+        return named[int(index.partition("#")[0])].name if index else ""
+
+    def _job(self, op: Op) -> Job:
+        job = self._jobs.get(op)
+        if job is None:
+            job = self._jobs[op] = self._bindings.job(op)
+        return job
+
+
+def _reduces(op: Op) -> bool:
+    return op.kind in (Kind.PACK, Kind.REDUCE)

@@ -1,0 +1,186 @@
+"""Lanes on CPU: a worker thread per communication lane, and the caller's thread for compute.
+
+PyTorch and gloo release the GIL in the work itself, so a lane thread makes progress while forward and backward run.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from overlap.errors import DesyncError, OverlapError, StateError, message
+from overlap.schedule.lanes import DONE, Event, Job, Watch
+
+
+class HostEvent:
+    """A future without a value: true, or failed with the error of its job."""
+
+    __slots__ = ("_gate", "error", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.error: BaseException | None = None
+        self._gate = threading.Event()
+
+    def set(self, error: BaseException | None = None) -> None:
+        """Make it true; with ``error``, waiting for it raises instead."""
+        self.error = error
+        self._gate.set()
+
+    def done(self) -> bool:
+        """Whether it is true or failed."""
+        return self._gate.is_set()
+
+    def wait(self, timeout_s: float, label: str) -> None:
+        """Block the calling thread until it is true.
+
+        Raises:
+            DesyncError: not true within ``timeout_s`` seconds, or its job failed.
+        """
+        if not self._gate.wait(timeout_s):
+            raise DesyncError(
+                message(
+                    f"{label or self.name} (event {self.name})",
+                    f"finish within {timeout_s:g} s",
+                    "no answer",
+                    "check that every rank runs the same model and the same number of batches",
+                )
+            )
+        if self.error is not None:
+            raise _as_overlap_error(self.error, self.name)
+
+
+def _as_overlap_error(error: BaseException, event: str) -> Exception:
+    if isinstance(error, OverlapError):
+        return error.with_traceback(None)
+    failure = DesyncError(
+        message(f"event {event}", "become true", f"{type(error).__name__}: {error}", "see the cause above")
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def wait_host(event: Event, timeout_s: float, label: str) -> None:
+    """Wait for an event of this backend; events that are already true cost one check."""
+    if isinstance(event, HostEvent):
+        event.wait(timeout_s, label)
+
+
+class HostClock:
+    """Marks are host monotonic nanoseconds."""
+
+    def mark(self) -> int:
+        """Now."""
+        return time.monotonic_ns()
+
+    def nanoseconds(self, mark: int) -> int:
+        """The mark itself."""
+        return mark
+
+
+def run_job(job: Job, lane: str, watch: Watch | None) -> None:
+    """Run one job in the calling thread, inside its NVTX range, and report its span."""
+    if job.run is None:
+        return
+    start = time.monotonic_ns()
+    with job.scope:
+        job.run()
+    if watch is not None:
+        watch.span(lane, job, start, time.monotonic_ns())
+
+
+class ThreadLane:
+    """One worker thread: waits and work of its jobs happen there, in order."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        watch: Watch | None = None,
+        timeout_s: float = 600.0,
+        prepare: Callable[[], None] | None = None,
+    ) -> None:
+        """Start the thread.
+
+        Args:
+            name: lane name, also the thread's.
+            watch: receives a span per job.
+            timeout_s: how long a job may wait for one event.
+            prepare: runs first in the thread, e.g. to switch autograd off.
+        """
+        self.name = name
+        self._watch, self._timeout_s, self._prepare = watch, timeout_s, prepare
+        self._jobs: queue.SimpleQueue[tuple[Job, Sequence[Event], HostEvent] | None] = queue.SimpleQueue()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name=f"overlap-{name}", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job, waits: Sequence[Event]) -> HostEvent:
+        """Queue the job; the event fails if the job or one of its waits does."""
+        if self._closed:
+            raise StateError(message(f"lane {self.name}", "be open", "a closed lane", "shard the model again"))
+        event = HostEvent(job.event)
+        self._jobs.put((job, waits, event))
+        return event
+
+    def close(self) -> None:
+        """Let queued jobs finish, then end the thread."""
+        if not self._closed:
+            self._closed = True
+            self._jobs.put(None)
+            self._thread.join()
+
+    def _work(self) -> None:
+        if self._prepare is not None:
+            self._prepare()
+        while (item := self._jobs.get()) is not None:
+            job, waits, event = item
+            event.set(self._attempt(job, waits))
+            # Tensors of a finished job must not live until the next one arrives.
+            del item, job, waits, event
+
+    def _attempt(self, job: Job, waits: Sequence[Event]) -> BaseException | None:
+        try:
+            for wait in waits:
+                wait_host(wait, self._timeout_s, job.label)
+            run_job(job, self.name, self._watch)
+        except BaseException as error:  # it is raised again where the event is waited for
+            return error
+        return None
+
+
+class InlineLane:
+    """No lane at all: a job runs in the caller at submission. The serial schedule to compare with."""
+
+    def __init__(self, name: str, *, watch: Watch | None = None, timeout_s: float = 600.0) -> None:
+        self.name = name
+        self._watch, self._timeout_s = watch, timeout_s
+
+    def submit(self, job: Job, waits: Sequence[Event]) -> Event:
+        """Wait, run, return a true event."""
+        for wait in waits:
+            wait_host(wait, self._timeout_s, job.label)
+        run_job(job, self.name, self._watch)
+        return DONE
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class HostComputeLane(InlineLane):
+    """The caller's thread: submitted work runs at once, waiting blocks."""
+
+    def __init__(self, *, watch: Watch | None = None, timeout_s: float = 600.0) -> None:
+        super().__init__("compute", watch=watch, timeout_s=timeout_s)
+        self.clock = HostClock()
+
+    def wait(self, event: Event, label: str) -> bool:
+        """Block until the event is true; True unless it already was."""
+        waited = not event.done()
+        wait_host(event, self._timeout_s, label)
+        return waited
+
+    def enter(self) -> None:
+        """Submitted work has already run."""

@@ -1,0 +1,73 @@
+"""One operation of a step, as data.
+
+Ops name the events they wait for and the one event they record. Events are named by what has become
+true: ``gathered:3`` (unit 3's full parameters are in their slot), ``forward_done:3`` (its forward no longer
+reads the slot), ``packed:1`` / ``reduced:1`` (bucket 1). A second occurrence in the same pass is ``gathered:3#2``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class LaneName(StrEnum):
+    """An ordered queue of work. One CUDA stream, or one CPU worker thread, each."""
+
+    COMPUTE = "compute"
+    GATHER = "gather"
+    REDUCE = "reduce"
+
+
+class Kind(StrEnum):
+    """What an op does; the engine binds each kind to a callable."""
+
+    BEGIN = "begin"  # everything of earlier passes is behind this point of the compute lane
+    GATHER = "gather"  # a unit's rows of all ranks -> its slot
+    FORWARD = "forward"  # entry: from here the forward reads the slot
+    FORWARD_END = "forward_end"  # exit: it no longer does
+    BACKWARD = "backward"
+    BACKWARD_END = "backward_end"
+    PACK = "pack"  # gradients -> bucket
+    REDUCE = "reduce"  # bucket -> this rank's gradient shard (or every rank's replica)
+    END = "end"  # all gradients are where the optimizer reads them
+
+
+ENTRY_OF_EXIT = {Kind.FORWARD_END: Kind.FORWARD, Kind.BACKWARD_END: Kind.BACKWARD}
+EXIT_OF_ENTRY = {entry: exit_ for exit_, entry in ENTRY_OF_EXIT.items()}
+
+LANE_OF = {Kind.GATHER: LaneName.GATHER, Kind.REDUCE: LaneName.REDUCE}
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A point of the training program that hooks can see: an entry or exit of a unit's compute."""
+
+    kind: Kind
+    unit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One planned operation.
+
+    Attributes:
+        kind: what it does.
+        index: unit index; bucket index for PACK and REDUCE; -1 for BEGIN and END.
+        bytes: wire bytes this rank sends for GATHER and REDUCE, memory bytes written for PACK, else 0.
+        waits: events that must be true before it starts.
+        records: the event that is true once it has finished.
+        frees: for an exit: the unit's slot is refilled (or unused) before anyone reads it again.
+    """
+
+    kind: Kind
+    index: int
+    bytes: int
+    waits: tuple[str, ...]
+    records: str
+    frees: bool = False
+
+    @property
+    def lane(self) -> LaneName:
+        """The lane the op runs on; everything but GATHER and REDUCE is ordered with compute."""
+        return LANE_OF.get(self.kind, LaneName.COMPUTE)
