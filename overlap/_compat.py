@@ -1,0 +1,42 @@
+"""Every private or renamed torch symbol, so that a new torch release is one file's work (2.11 to 2.14)."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import AllgatherOptions
+from torch.distributed import ProcessGroup, distributed_c10d
+
+
+def group_is_alive(group: ProcessGroup) -> bool:
+    """Whether torch.distributed still knows the group: False once it, or all of them, were destroyed."""
+    return group in distributed_c10d._world.pg_map
+
+
+def group_timeout(group: ProcessGroup) -> timedelta | None:
+    """The group's own timeout; None where its backend has none. `new_group` does not inherit it."""
+    options = getattr(group._get_backend(group._device_types[0]), "options", None)
+    return getattr(options, "_timeout", None)
+
+
+def all_gather_coalesced(group: ProcessGroup, fulls: Sequence[Tensor], locals_: Sequence[Tensor]) -> None:
+    """Gather many tensors in one collective, ready in the order of the current stream."""
+    options = AllgatherOptions()
+    options.asyncOp = False  # on CUDA: run on the current stream itself
+    gather = getattr(group, "all_gather_single_coalesced", None) or group.allgather_into_tensor_coalesced
+    work = gather(list(fulls), list(locals_), options)
+    if work is not None:
+        work.wait()
+
+
+def reduce_scatter(group: ProcessGroup, out: Tensor, bucket: Tensor) -> None:
+    """Sum-reduce-scatter one tensor; `reduce_scatter_tensor` until torch renamed it."""
+    call = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    call(out, bucket, group=group)
+
+
+def at_end_of_backward(callback: Callable[[], None]) -> None:
+    """Call back once, in the thread that runs backward, after the last node of the running backward."""
+    torch.autograd.Variable._execution_engine.queue_callback(callback)

@@ -1,0 +1,1 @@
+"""The engine: units, plan and hooks make a training step."""

@@ -1,0 +1,164 @@
+"""Shard one unit: from a module's parameters to flats and public DTensor parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+
+from overlap.comm.collective import Communicator
+from overlap.comm.control import ControlChannel
+from overlap.config import ShardOptions
+from overlap.errors import StateError, message
+from overlap.shard.flat import Flat, FlatKey, empty_flat
+from overlap.shard.layout import lay_out, splits
+from overlap.shard.materialize import broadcast_initial, materialize, verify_initial
+from overlap.shard.param import (
+    REPLACED_MARK,
+    Owner,
+    ShardedParam,
+    as_dtensor,
+    local_rows,
+    make_public,
+)
+from overlap.shard.partition import own_modules, own_parameters
+from overlap.shard.unit import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class ShardGroup:
+    """The ranks that a model is sharded over, and how they talk while it is built."""
+
+    mesh: DeviceMesh
+    device: torch.device
+    comm: Communicator
+    control: ControlChannel
+
+    @property
+    def rank(self) -> int:
+        """This rank in the group."""
+        return self.comm.rank
+
+    @property
+    def world(self) -> int:
+        """Ranks in the group."""
+        return self.comm.world
+
+
+def build_unit(
+    module: nn.Module, group: ShardGroup, options: ShardOptions, is_unit: Callable[[nn.Module], bool]
+) -> Unit:
+    """Shard the parameters of ``module`` that no inner unit owns. A collective.
+
+    Raises:
+        StateError: a parameter is already sharded, or tied to one that an inner unit has taken.
+        DesyncError: ranks bring different parameters.
+        ConfigError: meta tensors that nothing fills.
+    """
+    named = own_parameters(module, is_unit)
+    for param, (name, _) in named.items():
+        _check_unsharded(name, param)
+    _agree_on_parameters(named, group, options)
+    modules = list(own_modules(module, is_unit))
+    materialize(modules, group.device, options.init_fn)
+    named = own_parameters(module, is_unit)  # materialising made new objects
+    _make_equal(modules, group, options)
+    flats = _build_flats(named, group, options)
+    leaf = not any(is_unit(inner) for inner in module.modules() if inner is not module)
+    unit = Unit("", options, flats, leaf)
+    unit.show_public()
+    return unit
+
+
+def _check_unsharded(name: str, param: nn.Parameter) -> None:
+    if getattr(param, REPLACED_MARK, False):
+        raise StateError(
+            message(
+                f"parameter {name!r}",
+                "belong to one unit",
+                "one that is tied to a parameter of an inner unit",
+                "shard the modules that share it as one unit",
+            )
+        )
+    if isinstance(param, DTensor):
+        raise StateError(
+            message(f"parameter {name!r}", "not be sharded already", "a DTensor", "shard each module once, innermost first")
+        )
+
+
+def _agree_on_parameters(
+    named: dict[nn.Parameter, tuple[str, tuple[Owner, ...]]], group: ShardGroup, options: ShardOptions
+) -> None:
+    """Sizes must agree before the first transfer: gloo ends the process on a size it does not expect."""
+    facts = [f"{name} {tuple(param.shape)} {param.dtype} {param.requires_grad}" for param, (name, _) in named.items()]
+    facts.append(f"stage {options.stage} {options.param_dtype} {options.reduce_dtype} {options.replicate_max_numel}")
+    everyone = group.control.gather_object(facts)
+    group.control.agree("parameters and options", _first_difference(facts, everyone))
+
+
+def _first_difference(facts: list[str], everyone: list[list[str]]) -> str:
+    """What this rank has where the ranks first differ; all give the same answer when none does."""
+    for number, fact in enumerate(facts):
+        if any(len(theirs) <= number or theirs[number] != fact for theirs in everyone):
+            return fact
+    return f"{len(facts)} facts"
+
+
+def _make_equal(modules: list[tuple[str, nn.Module]], group: ShardGroup, options: ShardOptions) -> None:
+    tensors = {}
+    for prefix, module in modules:
+        for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            tensors[f"{prefix}.{name}" if prefix else name] = tensor
+    if options.init == "verify":
+        verify_initial(tensors.items(), group.control)
+    else:
+        with torch.no_grad():
+            broadcast_initial({id(tensor): tensor for tensor in tensors.values()}.values(), group.comm)
+
+
+def _build_flats(
+    named: dict[nn.Parameter, tuple[str, tuple[Owner, ...]]], group: ShardGroup, options: ShardOptions
+) -> tuple[Flat, ...]:
+    by_key: dict[FlatKey, list[nn.Parameter]] = {}
+    for param in named:
+        # Integer parameters have no gradient and no compute dtype: they stay as they are, whole on every rank.
+        if param.is_floating_point() and param.numel() > 0:
+            by_key.setdefault(_key(param, group.world, options), []).append(param)
+    return tuple(_build_flat(key, params, named, group) for key, params in by_key.items())
+
+
+def _key(param: nn.Parameter, world: int, options: ShardOptions) -> FlatKey:
+    sharded = options.sharded and splits(tuple(param.shape), world, options.replicate_max_numel)
+    trainable = param.requires_grad
+    return FlatKey(
+        replicated=not sharded,
+        trainable=trainable,
+        # Frozen weights are never updated: no reason to widen them.
+        master_dtype=torch.float32 if trainable else param.dtype,
+        compute_dtype=options.param_dtype or param.dtype,
+    )
+
+
+def _build_flat(
+    key: FlatKey,
+    originals: list[nn.Parameter],
+    named: dict[nn.Parameter, tuple[str, tuple[Owner, ...]]],
+    group: ShardGroup,
+) -> Flat:
+    world = 1 if key.replicated else group.world
+    layout = lay_out([tuple(param.shape) for param in originals], world)
+    flat = empty_flat(key, layout, group.rank, group.device, group.mesh)
+    for original, place in zip(originals, layout.params, strict=True):
+        name, owners = named[original]
+        local = local_rows(flat.master, place, flat.rank)
+        start, rows = place.rows_of(flat.rank)
+        with torch.no_grad():
+            full = original.detach()
+            local.copy_(full.narrow(0, start, rows) if place.shape else full)
+        public = make_public(as_dtensor(local, place, group.mesh, replicated=key.replicated), original)
+        flat.add(ShardedParam(name, owners, place, key.trainable, public))
+    return flat

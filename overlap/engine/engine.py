@@ -1,0 +1,287 @@
+"""The engine: units + plan + hooks = a training step.
+
+One pass, as the code below meets it (hooks.py calls it, schedule/executor.py carries the plan out):
+
+    enter_forward(root)      begin the pass: refresh shards, choose the plan
+    enter_forward(block)     executor: issue gathers ahead, wait for this unit's; show full parameters
+    exit_forward(block)      executor: its slot may be refilled; show sharded parameters
+    enter_backward(block)    as enter_forward, when the gradient of the block's output is there
+    arrived(param)           last gradient of a bucket: pack and reduce; last of a leaf unit: its slot may be refilled
+    finish_backward()        reduce the rest, wait, show gradients
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+
+from overlap import _compat
+from overlap.config import ShardOptions
+from overlap.engine import backend
+from overlap.engine.bindings import Bindings
+from overlap.engine.gradients import Gradients
+from overlap.engine.memory import MemoryReport, memory_report
+from overlap.engine.observe import TimelineWatch
+from overlap.engine.plans import PlanBook
+from overlap.engine.slots import place_units
+from overlap.engine.wire import WireLedger, WireReport, wire_report
+from overlap.errors import StateError, message
+from overlap.profiling.timeline import Timeline
+from overlap.schedule.executor import Executor
+from overlap.schedule.op import Kind, LaneName, Position
+from overlap.schedule.plan import Plan
+from overlap.schedule.spec import StepSpec
+from overlap.schedule.trace import ComputeTrace
+from overlap.engine.build import ShardGroup
+from overlap.shard.param import ShardedParam
+from overlap.shard.unit import Unit
+
+
+class Engine:
+    """Runs the passes of one model. Made at the first forward of its outermost sharded module."""
+
+    def __init__(self, units: Sequence[Unit], group: ShardGroup, options: ShardOptions) -> None:
+        """Allocate memory, open lanes and communicators. A collective.
+
+        Args:
+            units: in module order, the outermost first.
+            group: the ranks.
+            options: the outermost unit's; what concerns the whole model is taken from it.
+        """
+        self.units, self.group, self.options = tuple(units), group, options
+        self.requires_gradient_sync = True
+        self.epoch = 0
+        self._index = {id(unit): n for n, unit in enumerate(units)}
+        self._watch = TimelineWatch(group.rank) if options.timeline else None
+        self.comms = backend.open_communicators(group.mesh.get_group(), group.device)
+        self.lanes = backend.open_lanes(group.device, options, self._watch)
+        self.gradients = Gradients(units, options, self.comms[LaneName.REDUCE])
+        self.slots = place_units(self.units, tuple(range(len(units))), options, group.device)
+        trace = ComputeTrace(self.lanes.compute.clock, self._watch) if self._watch else None
+        bindings = Bindings(self.units, self.gradients, self.comms[LaneName.GATHER], options)
+        self.executor = Executor(self._spec(), bindings, self.lanes.compute, self.lanes.communication, trace)
+        self.plans = PlanBook(group.control, options.prefetch)
+        self.ledger = WireLedger([*self.comms.values(), group.comm, group.control.communicator])
+        self._forward: list[Unit] = []
+        self._backward: list[Unit] = []
+        self._pending: dict[int, int] = {}  # unit index -> gradients still to come in this backward
+        self._in_backward = False
+        self._mode = ("", 0)
+        if self._watch is not None:
+            self._watch.clock = self.lanes.compute.clock
+        self._watch_gradients()
+
+    # -- forward -----------------------------------------------------------------------------------------------
+
+    def enter_forward(self, unit: Unit) -> None:
+        """A unit's forward is about to run."""
+        if not self._forward and not self._in_backward:
+            self._begin_pass(unit)
+        self._forward.append(unit)
+        self.executor.reach(self._at(Kind.FORWARD, unit))
+        unit.show_working()
+
+    def exit_forward(self, unit: Unit) -> None:
+        """A unit's forward has returned."""
+        self._forward.pop()
+        self.executor.reach(self._at(Kind.FORWARD_END, unit))
+        unit.show_public()
+        if not self._forward and not self._in_backward and self._mode[0] == "eval":
+            self._complete_pass()
+
+    def abort(self) -> None:
+        """User code raised: leave the pass so that the next one starts clean."""
+        self._forward.clear()
+        self._backward.clear()
+        self._in_backward = False
+        for unit in self.units:
+            unit.show_public()
+
+    def _begin_pass(self, entry: Unit) -> None:
+        stale = any([flat.refresh_shard() for unit in self.units for flat in unit.flats])
+        self._mode = ("train" if torch.is_grad_enabled() else "eval", self._index[id(entry)])
+        self.ledger.begin(train=self._mode[0] == "train")
+        if self._watch is not None:
+            self._watch.step += 1
+        plan = self._choose_plan(stale)
+        self.executor.begin(plan, range(len(self.gradients.buckets)), stale=stale)
+
+    def _choose_plan(self, stale: bool) -> Plan | None:
+        order = self.plans.settle(self._mode)
+        if order is not None:
+            self._follow(order)
+        return self.plans.plan(self._mode, self.executor.spec, stale=stale or not self.options.resident)
+
+    def _follow(self, order: tuple[int, ...]) -> None:
+        """Lay the slot ring along the order that forwards really have; graphs from before would read other units."""
+        if self.options.resident or not self.slots.misplaced(order):
+            return
+        self.slots = place_units(self.units, order, self.options, self.group.device)
+        self.epoch += 1
+        self.executor.relocate(self._spec())
+
+    def _complete_pass(self) -> None:
+        self.plans.note(self._mode, self.executor.record)
+
+    # -- backward ----------------------------------------------------------------------------------------------
+
+    def backward_trigger(self, unit: Unit) -> Callable[..., None]:
+        """What autograd calls when the gradient of a unit's output is there."""
+        return partial(_enter_backward, weakref.ref(self), unit, self.epoch)
+
+    def enter_backward(self, unit: Unit, epoch: int) -> None:
+        """A unit's backward is about to run; its other outputs may tell so again."""
+        if epoch != self.epoch and unit.slot is not None:
+            raise StateError(
+                message(
+                    f"graph of unit {unit.name!r}",
+                    "be used before the slots are laid out anew (once, after the first pass)",
+                    "a graph from before",
+                    "run backward of the first forward before the next forward",
+                )
+            )
+        if not self._in_backward:
+            self._open_backward()
+        if unit in self._backward:
+            return
+        if unit.leaf:
+            # Autograd runs in the reverse order of forward, so the leaf before this one has ended.
+            self._leave_leaves()
+        self._backward.append(unit)
+        self.executor.reach(self._at(Kind.BACKWARD, unit))
+        unit.show_working()
+
+    def arrived(self, param: ShardedParam, unit: Unit) -> None:
+        """Autograd has accumulated the gradient of a parameter."""
+        if not self._in_backward or (unit.slot is not None and unit not in self._backward and not unit.options.resident):
+            self._refuse_unseen(unit)
+        again = param.arrived
+        bucket = self.gradients.arrived(param)
+        if bucket is not None:
+            self.executor.ready(bucket)
+        if not again:
+            index = self._index[id(unit)]
+            self._pending[index] -= 1
+            if self._pending[index] == 0 and unit.leaf:
+                self._leave(unit)
+
+    def _refuse_unseen(self, unit: Unit) -> None:
+        raise StateError(
+            message(
+                f"outputs of unit {unit.name!r}",
+                "hold their tensors where they can be found: tensors, lists, tuples, dicts, dataclasses",
+                "a backward that the engine did not see coming, so that its parameters may be gone",
+                "return tensors in one of these containers",
+            )
+        )
+
+    def _open_backward(self) -> None:
+        self._in_backward = True
+        self.gradients.open_backward(reducing=self.requires_gradient_sync)
+        self._pending = {
+            n: sum(param.trainable for param in unit.params) for n, unit in enumerate(self.units)
+        }
+        self.executor.open_backward(reduce=self.requires_gradient_sync)
+        _compat.at_end_of_backward(self.finish_backward)
+
+    def finish_backward(self) -> None:
+        """Autograd is through."""
+        for unit in reversed(self._backward.copy()):
+            self._leave(unit)
+        self.executor.flush()
+        again = self.gradients.settle(self.group.control) if self.requires_gradient_sync else self.gradients.late()
+        for bucket in again:
+            self.executor.repeat(bucket)
+        self.executor.finish()
+        if self.requires_gradient_sync:
+            self.gradients.publish()
+        for unit in self.units:
+            unit.show_public()
+        self._in_backward = False
+        self._complete_pass()
+
+    def _leave_leaves(self) -> None:
+        for unit in [unit for unit in self._backward if unit.leaf]:
+            self._leave(unit)
+
+    def _leave(self, unit: Unit) -> None:
+        if unit in self._backward:
+            self._backward.remove(unit)
+            self.executor.reach(self._at(Kind.BACKWARD_END, unit))
+
+    # -- what others ask ---------------------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of a training step; None until the first one has been recorded."""
+        return self.plans.latest("train")
+
+    @property
+    def deviations(self) -> int:
+        """How often a pass departed from its plan, or needed a gather the plan did not foresee."""
+        return self.executor.departures
+
+    @property
+    def timeline(self) -> Timeline:
+        """What ran when, on which lane.
+
+        Raises:
+            StateError: the model was sharded without ``timeline=True``.
+        """
+        if self._watch is None:
+            raise StateError(
+                message("timeline", "be recorded", "timeline=False", "shard the model with timeline=True")
+            )
+        return self._watch.timeline()
+
+    @property
+    def trace(self) -> ComputeTrace | None:
+        """Records work of the compute lane; None when nothing is recorded."""
+        return self.executor.trace
+
+    def memory(self) -> MemoryReport:
+        """Bytes by item: predicted by the layout, allocated, and by the stage's formula."""
+        comms = (*self.comms.values(), self.group.comm)
+        scratch = sum(comm.scratch_bytes for comm in comms)
+        return memory_report(
+            self.units, self.slots, self.gradients, self.options, world=self.group.world, scratch=scratch
+        )
+
+    def wire(self) -> WireReport:
+        """Bytes this rank sent in the latest training step: counted, by formula, and the difference by item."""
+        return wire_report(self.ledger.latest(), self.units, self.plan, self.options, self.group.world)
+
+    def close(self) -> None:
+        """End lane threads; the engine cannot run afterwards."""
+        self.lanes.close()
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    def _at(self, kind: Kind, unit: Unit) -> Position:
+        return Position(kind, self._index[id(unit)])
+
+    def _spec(self) -> StepSpec:
+        return StepSpec(self.slots.specs(self.units), self.gradients.specs())
+
+    def _watch_gradients(self) -> None:
+        me = weakref.ref(self)
+        for unit in self.units:
+            for param in unit.params:
+                if param.trainable:
+                    assert param.working is not None
+                    param.working.register_post_accumulate_grad_hook(partial(_arrived, me, param, unit))
+
+
+def _enter_backward(me: weakref.ref[Engine], unit: Unit, epoch: int, *_: object) -> None:
+    engine = me()
+    if engine is not None:
+        engine.enter_backward(unit, epoch)
+
+
+def _arrived(me: weakref.ref[Engine], param: ShardedParam, unit: Unit, _: torch.Tensor) -> None:
+    engine = me()
+    if engine is not None:
+        engine.arrived(param, unit)

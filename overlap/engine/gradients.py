@@ -1,0 +1,216 @@
+"""Gradients on their way: from autograd into buckets, over the wire, to where the optimizer reads them.
+
+    working.grad --pack (compute lane)--> bucket --reduce (reduce lane)--> flat.grad == public.grad
+
+Accumulating without reduction packs into a bucket's own memory, in the reduce dtype. Reduced gradients are added to
+what ``public.grad`` holds, or replace it where it is None, as ``backward`` does in one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from overlap import ops
+from overlap.comm.collective import Communicator
+from overlap.comm.control import ControlChannel
+from overlap.comm.volume import wire_bytes
+from overlap.config import ShardOptions
+from overlap.schedule.spec import BucketSpec
+from overlap.shard.bucket import Bucket, make_buckets
+from overlap.shard.flat import Flat
+from overlap.shard.param import ShardedParam
+from overlap.shard.unit import Unit
+
+# Two buckets take turns: one is packed while the other is on the wire.
+RING = 2
+
+
+class Gradients:
+    """All buckets of an engine and the memory behind them."""
+
+    def __init__(self, units: Sequence[Unit], options: ShardOptions, comm: Communicator) -> None:
+        """Cut buckets and allocate gradient memory.
+
+        Args:
+            units: in order of forward.
+            options: the root's.
+            comm: the reduce lane's.
+        """
+        self.options, self._comm = options, comm
+        self.divide_factor = float(comm.world)
+        self.buckets = make_buckets(
+            units,
+            options.bucket_bytes,
+            options.reduce_dtype,
+            ranks=comm.world,
+            merge_replicated=options.sharded,
+        )
+        self.params = [param for bucket in self.buckets for param in bucket.params]
+        self._bucket_of = {id(param): n for n, bucket in enumerate(self.buckets) for param in bucket.params}
+        self.reducing = True
+        for flat in (flat for unit in units for flat in unit.flats if flat.key.trainable):
+            _give_gradient(flat, options.grad_dtype)
+        self.ring = self._make_ring()
+
+    # -- memory ------------------------------------------------------------------------------------------------
+
+    def _make_ring(self) -> list[torch.Tensor]:
+        if self._keeps_full_gradients:
+            for bucket in self.buckets:
+                if not bucket.replicated:
+                    bucket.take_own()
+        turns = [bucket for bucket in self.buckets if bucket.own is None]
+        memory = []
+        for place in range(min(RING, len(turns))):
+            shares = turns[place::RING]
+            numel = max(bucket.numel for bucket in shares)
+            memory.append(turns[0].take_zeros(numel))
+            for bucket in shares:
+                bucket.shared = memory[-1]
+        return memory
+
+    @property
+    def _keeps_full_gradients(self) -> bool:
+        """Stage 1 shards the optimizer state only: gradients stay whole until they are reduced."""
+        return self.options.stage == 1
+
+    def specs(self) -> tuple[BucketSpec, ...]:
+        """What the planner needs to know."""
+        turns = [n for n, bucket in enumerate(self.buckets) if bucket.shared is not None]
+        buffer = {n: place % RING for place, n in enumerate(turns)}
+        return tuple(
+            BucketSpec(bucket.name, buffer.get(n, RING + n), self._wire_bytes(bucket), bucket.nbytes)
+            for n, bucket in enumerate(self.buckets)
+        )
+
+    def _wire_bytes(self, bucket: Bucket) -> int:
+        collective = "all_reduce" if bucket.replicated else "reduce_scatter"
+        return wire_bytes(collective, bucket.nbytes, self._comm.world)
+
+    # -- a backward --------------------------------------------------------------------------------------------
+
+    def open_backward(self, *, reducing: bool) -> None:
+        """Forget what an unfinished backward has left, and count from zero."""
+        self.reducing = reducing
+        for bucket in self.buckets:
+            bucket.missing = len(bucket.params)
+            bucket.packed = False
+        for param in self.params:
+            param.arrived = False
+            assert param.working is not None
+            param.working.grad = None
+
+    def arrived(self, param: ShardedParam) -> int | None:
+        """A gradient is there; the bucket that it completes, if it does."""
+        param.used = True
+        if param.arrived:
+            return None
+        param.arrived = True
+        number = self._bucket_of[id(param)]
+        bucket = self.buckets[number]
+        bucket.missing -= 1
+        return number if bucket.missing == 0 else None
+
+    def pack(self, number: int) -> None:
+        """Move the gradients of a bucket out of autograd; on the compute lane, which made them."""
+        bucket = self.buckets[number]
+        keep = bucket.accumulating or not self.reducing or bucket.own is not None
+        target = bucket.take_own() if keep else bucket.take_shared()
+        grads = [_taken_gradient(param) for param in bucket.params]
+        ops.pack(
+            grads, target, bucket.slots, scale=1.0 / self.divide_factor, accumulate=bucket.accumulating
+        )
+        bucket.source = target
+        bucket.accumulating = not self.reducing
+        if self.reducing:
+            bucket.adds = bucket.packed or self._prepare(bucket)
+        bucket.packed = True
+
+    def _prepare(self, bucket: Bucket) -> bool:
+        """Make the gradient memory agree with what users see in ``public.grad``; True if anything is to be kept."""
+        fresh = [param for param in bucket.params if param.public.grad is None]
+        if len(fresh) == len(bucket.params):
+            return False
+        for param in bucket.params:
+            _sync_with_public(param)
+        return True
+
+    def reduce(self, number: int) -> None:
+        """Sum a packed bucket over the ranks; on the reduce lane."""
+        bucket = self.buckets[number]
+        source = bucket.source
+        assert source is not None
+        if bucket.replicated:
+            self._comm.all_reduce(source.view(-1), "replicated")
+            for stretch in bucket.stretches:
+                row = source.view(-1).narrow(0, stretch.column, stretch.width)
+                ops.reduce_sum([row], stretch.gradient(), accumulate=bucket.adds)
+        else:
+            gradient = bucket.stretches[0].gradient()
+            self._comm.reduce_scatter(source, gradient, "reduce", accumulate=bucket.adds)
+        if self.options.poison and source is not bucket.own:
+            source.fill_(float("nan"))
+
+    def late(self) -> list[int]:
+        """Buckets that gradients have reached after they were packed (reentrant checkpointing can do that)."""
+        return [
+            n
+            for n, bucket in enumerate(self.buckets)
+            if any(param.working is not None and param.working.grad is not None for param in bucket.params)
+        ]
+
+    def settle(self, control: ControlChannel) -> list[int]:
+        """Agree with all ranks on which parameters were used, and which buckets must go once more.
+
+        A parameter that got a gradient on any rank has one everywhere; one that got none anywhere keeps
+        ``grad = None``, so that its weights, moments and step count stay untouched. A collective of one byte per
+        parameter and bucket, between hosts.
+        """
+        late = self.late()
+        facts = torch.zeros(len(self.params) + len(self.buckets), dtype=torch.uint8)
+        used = torch.tensor([param.used for param in self.params], dtype=torch.uint8)
+        facts[: len(used)] = used
+        facts[[len(used) + n for n in late]] = 1
+        facts = control.all_max(facts)
+        for param, fact in zip(self.params, facts[: len(used)].tolist(), strict=True):
+            param.used = bool(fact)
+        return [n for n, fact in enumerate(facts[len(used) :].tolist()) if fact]
+
+    def publish(self) -> None:
+        """Show reduced gradients as ``.grad`` of the public parameters."""
+        for param in self.params:
+            if param.used:
+                param.used = False
+                if param.public.grad is not param.gradient:
+                    param.public.grad = param.gradient
+
+
+def _give_gradient(flat: Flat, dtype: torch.dtype) -> None:
+    if flat.grad is not None:
+        return
+    flat.grad = torch.zeros_like(flat.master, dtype=dtype)
+    for param in flat.params:
+        param.gradient = flat.rows_of(flat.grad, param)
+        if dtype != param.public.dtype:
+            param.public.grad_dtype = dtype
+
+
+def _taken_gradient(param: ShardedParam) -> torch.Tensor | None:
+    assert param.working is not None
+    grad, param.working.grad = param.working.grad, None
+    return grad
+
+
+def _sync_with_public(param: ShardedParam) -> None:
+    shown = param.public.grad
+    if shown is param.gradient:
+        return
+    assert param.gradient is not None
+    mine = param.gradient.to_local()
+    if shown is None:
+        mine.zero_()
+    else:  # the user put another tensor there: go on from its values
+        mine.copy_(shown.to_local() if isinstance(shown, DTensor) else shown)

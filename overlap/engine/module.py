@@ -1,0 +1,181 @@
+"""The face of a sharded module: an ``FSDPModule`` whose call goes through the engine.
+
+``fully_shard`` changes a module's class to a subclass of its own class and ``ShardedModule``. Calling it is then
+
+    enter_forward -> the module's own __call__ (with the user's hooks) -> exit_forward, backward triggers on outputs
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+
+from overlap.config import ShardOptions
+from overlap.engine.engine import Engine
+from overlap.engine.tree import cast_floating, tensors_in
+from overlap.errors import ConfigError, StateError, message
+from overlap.engine.build import ShardGroup
+from overlap.shard.unit import Unit
+
+# Kept in a module's __dict__: nn.Module's attribute magic must not see them.
+_UNIT, _ROOT, _ENGINE, _GROUP = "_overlap_unit", "_overlap_root", "_overlap_engine", "_overlap_group"
+
+_SAME_EVERYWHERE = ("stage", "param_dtype", "reduce_dtype", "grad_dtype", "replicate_max_numel")
+
+
+class ShardedModule(FSDPModule):
+    """Mixin of every sharded module; methods are those of FSDP2's ``FSDPModule``."""
+
+    _orig_cls_mro_index = 3
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module with full parameters."""
+        unit = unit_of(self)
+        engine = engine_of(self)
+        if unit.options.param_dtype is not None and unit.options.cast_forward_inputs:
+            args, kwargs = cast_floating((args, kwargs), unit.options.param_dtype)
+        engine.enter_forward(unit)
+        try:
+            outputs = super().__call__(*args, **kwargs)  # type: ignore[misc]
+        except BaseException:
+            engine.abort()
+            raise
+        engine.exit_forward(unit)
+        if unit.options.output_dtype is not None:
+            outputs = cast_floating(outputs, unit.options.output_dtype)
+        if torch.is_grad_enabled():
+            _watch_outputs(outputs, engine, unit)
+        return outputs
+
+    def set_requires_gradient_sync(self, requires_gradient_sync: bool, *, recurse: bool = True) -> None:
+        """Whether the next backwards reduce gradients, or only accumulate them. Decided when backward starts.
+
+        Args:
+            requires_gradient_sync: False accumulates locally, in the reduce dtype.
+            recurse: must be True: gradients of a model are reduced together.
+        """
+        if not recurse:
+            raise ConfigError(message("recurse", "be True", recurse, "set it on the outermost module"))
+        engine_of(self).requires_gradient_sync = requires_gradient_sync
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Accumulate gradients of backwards that start inside; the next one outside reduces all of them."""
+        engine = engine_of(self)
+        before, engine.requires_gradient_sync = engine.requires_gradient_sync, False
+        try:
+            yield
+        finally:
+            engine.requires_gradient_sync = before
+
+    def set_gradient_divide_factor(self, factor: float) -> None:
+        """Divide summed gradients by ``factor`` instead of the number of ranks; concerns the whole model."""
+        if not factor > 0:
+            raise ConfigError(message("factor", "be above 0", factor, "give the number that the sum is divided by"))
+        engine_of(self).gradients.divide_factor = float(factor)
+
+
+def _refused(name: str) -> Any:
+    def refuse(self: ShardedModule, *args: Any, **kwargs: Any) -> None:
+        raise StateError(
+            message(
+                f"{name}()",
+                "be one of FSDPModule's methods that this engine has",
+                "one that it does not have",
+                "set the matching option of overlap.fully_shard, or read whole parameters with full_tensor()",
+            )
+        )
+
+    refuse.__name__ = name
+    refuse.__doc__ = f"Not available: FSDP2's ``{name}`` sets what the plan decides here."
+    return refuse
+
+
+# A method that FSDP2 has and this class would inherit reaches into FSDP2's own state: refuse it by name instead.
+for _name in [name for name in vars(FSDPModule) if not name.startswith("_") and name not in vars(ShardedModule)]:
+    setattr(ShardedModule, _name, _refused(_name))
+
+
+def adopt(module: nn.Module, unit: Unit, group: ShardGroup) -> None:
+    """Turn ``module`` into a sharded module around the units inside it."""
+    cls = type(module)
+    module.__class__ = type(f"Sharded{cls.__name__}", (ShardedModule, cls), {"__module__": cls.__module__})
+    module.__dict__[_UNIT] = unit
+    module.__dict__[_GROUP] = group
+    for name, inner in module.named_modules():
+        if is_unit(inner):
+            inner.__dict__[_ROOT] = weakref.ref(module)
+            if (old := inner.__dict__.pop(_ENGINE, None)) is not None:
+                old.close()
+            unit_of(inner).rename(name)
+
+
+def is_unit(module: nn.Module) -> bool:
+    """Whether ``fully_shard`` has been applied to the module itself."""
+    return _UNIT in module.__dict__
+
+
+def unit_of(module: nn.Module | ShardedModule) -> Unit:
+    """The unit of a sharded module."""
+    unit: Unit = module.__dict__[_UNIT]
+    return unit
+
+
+def engine_of(module: nn.Module | ShardedModule) -> Engine:
+    """The engine that runs a sharded module; made now if no forward has made it yet (a collective then).
+
+    Raises:
+        StateError: the module is not sharded.
+        ConfigError: its units were sharded with options that must be the same everywhere.
+    """
+    if _UNIT not in module.__dict__:
+        raise StateError(
+            message("module", "be sharded", type(module).__name__, "call overlap.fully_shard or overlap.shard on it")
+        )
+    root = module.__dict__[_ROOT]()
+    engine: Engine | None = root.__dict__.get(_ENGINE)
+    if engine is None:
+        engine = root.__dict__[_ENGINE] = _make_engine(root)
+    return engine
+
+
+def _make_engine(root: nn.Module) -> Engine:
+    units = [unit_of(module) for module in root.modules() if is_unit(module)]
+    options = units[0].options
+    for unit in units:
+        _check_same(unit, options)
+    # Tensors made under inference_mode could never be trained.
+    with torch.inference_mode(False), torch.no_grad():
+        return Engine(units, root.__dict__[_GROUP], options)
+
+
+def _check_same(unit: Unit, options: ShardOptions) -> None:
+    for name in _SAME_EVERYWHERE:
+        mine, theirs = getattr(unit.options, name), getattr(options, name)
+        if mine != theirs:
+            raise ConfigError(
+                message(f"{name} of unit {unit.name!r}", f"equal the root's, {theirs}", mine, "use one value everywhere")
+            )
+
+
+def _watch_outputs(outputs: Any, engine: Engine, unit: Unit) -> None:
+    """Let autograd say when the gradient of an output is there. The node is watched, not the tensor."""
+    trigger = engine.backward_trigger(unit)
+    for tensor in tensors_in(outputs):
+        for node in _nodes(tensor):
+            node.register_prehook(trigger)
+
+
+def _nodes(tensor: Tensor) -> Iterator[Any]:
+    """The node that made a tensor; for a view also its base's, which survives an in-place change of the view."""
+    if tensor.grad_fn is not None:
+        yield tensor.grad_fn
+        base = tensor._base
+        if base is not None and base.grad_fn is not None:
+            yield base.grad_fn

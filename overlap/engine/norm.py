@@ -1,0 +1,150 @@
+"""Global gradient norm and clipping, without a host synchronisation.
+
+Each flat gives a partial sum of squares and a non-finite flag in one pass (``ops.grad_norm``). Partials of sharded
+flats are summed over the ranks in rank order; replicated flats are the same everywhere and count once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from overlap import ops
+from overlap.comm.collective import Communicator, Piece
+from overlap.engine.mesh import compute_communicator
+from overlap.errors import ConfigError, StateError, message
+from overlap.shard.flat import Flat, Home, home_of
+
+# As torch.nn.utils.clip_grad_norm_: keeps the coefficient finite for a zero norm.
+CLIP_EPS = 1e-6
+
+
+def flats_of(params: Iterable[nn.Parameter]) -> list[Flat]:
+    """The flats behind public parameters, each once.
+
+    Raises:
+        ConfigError: a parameter is not a public face of a sharded model.
+    """
+    found = {id(flat): flat for flat, _ in map(home, params)}
+    return list(found.values())
+
+
+def home(param: nn.Parameter) -> Home:
+    """Where a public parameter lives."""
+    found = home_of(param)
+    if found is None:
+        raise ConfigError(
+            message(
+                "parameter",
+                "come from a sharded model",
+                f"{type(param).__name__} of shape {tuple(param.shape)}",
+                "call overlap.shard(model) first and pass model.parameters() afterwards",
+            )
+        )
+    return found
+
+
+def global_norm(flats: Sequence[Flat], comm: Communicator) -> Tensor:
+    """L2 norm of all gradients and whether it is finite. A collective.
+
+    Args:
+        flats: with gradients; those without are left out.
+        comm: of the compute lane.
+
+    Returns:
+        fp64 ``[2]`` on the gradients' device: norm, and 1.0 where a NaN or Inf was met.
+    """
+    partials = torch.zeros(2, 2, dtype=torch.float64, device=flats[0].master.device)
+    for flat in flats:
+        for part in used_parts(flat):
+            ops.grad_norm(part, partials[int(flat.key.replicated)], accumulate=True)
+    everyone = torch.empty(comm.world * 2, dtype=torch.float64, device=partials.device)
+    comm.all_gather([Piece(partials[0], everyone)], "norm")
+    total = partials[1].clone()
+    for row in everyone.view(comm.world, 2):  # in rank order, so that all ranks get the same bits
+        total += row
+    return torch.stack((total[0].sqrt(), (total[1] > 0).double()))
+
+
+def used_parts(flat: Flat) -> list[Tensor]:
+    """The gradient of a flat without parameters whose ``.grad`` is None; whole when all have one."""
+    if flat.grad is None:
+        return []
+    missing = [param for param in flat.params if param.public.grad is None]
+    if not missing:
+        return [flat.grad]
+    shown = [param for param in flat.params if param.public.grad is not None]
+    return [flat.grad.narrow(0, param.layout.offset, param.layout.chunk) for param in shown]
+
+
+def adopt_foreign_gradients(flats: Iterable[Flat]) -> None:
+    """Copy gradients that the user has put in place of ours into the flat, where norm and update read."""
+    for flat in flats:
+        for param in flat.params:
+            shown = param.public.grad
+            if shown is not None and shown is not param.gradient and param.gradient is not None:
+                local = shown.to_local() if isinstance(shown, DTensor) else shown
+                param.gradient.to_local().copy_(local)
+                param.public.grad = param.gradient
+
+
+def clip_coefficient(norm: Tensor, max_norm: float) -> Tensor:
+    """``min(1, max_norm / (norm + eps))`` as fp32 ``[1]``, on the device. Source: torch.nn.utils.clip_grad_norm_."""
+    return (max_norm / (norm[:1] + CLIP_EPS)).clamp(max=1.0).float()
+
+
+@torch.no_grad()
+def clip_grad_norm_(
+    parameters: Iterable[nn.Parameter], max_norm: float, *, error_if_nonfinite: bool = False
+) -> Tensor:
+    """Scale all gradients so that their global L2 norm is at most ``max_norm``. A collective.
+
+    Works with any optimizer. ``overlap.AdamW(max_grad_norm=...)`` does the same inside its update, without this pass.
+
+    Args:
+        parameters: public parameters of one sharded model.
+        max_norm: above 0.
+        error_if_nonfinite: raise where the norm is NaN or Inf; reads it on the host, which waits for the device.
+
+    Returns:
+        fp32 scalar: the norm before clipping.
+
+    Raises:
+        ConfigError: ``max_norm`` is not above 0, or a parameter is not from a sharded model.
+        StateError: non-finite norm with ``error_if_nonfinite``; gradients are left as they are.
+    """
+    check_max_norm(max_norm)
+    flats = flats_of(parameters)
+    adopt_foreign_gradients(flats)
+    norm = global_norm(flats, comm_of(flats))
+    if error_if_nonfinite and norm[1].item():
+        raise StateError(message("gradient norm", "be finite", norm[0].item(), "lower the learning rate or skip the step"))
+    coefficient = clip_coefficient(norm, max_norm)
+    for flat in flats:
+        if flat.grad is not None:
+            flat.grad.mul_(coefficient.to(flat.grad.dtype))
+    return norm[0].float()
+
+
+def comm_of(flats: Sequence[Flat]) -> Communicator:
+    """The communicator that norms of these flats are summed over.
+
+    Raises:
+        ConfigError: no flats, or flats of several meshes.
+    """
+    meshes = {id(flat.mesh): flat.mesh for flat in flats}
+    if len(meshes) != 1:
+        raise ConfigError(
+            message("parameters", "come from one sharded model", f"{len(meshes)} meshes", "use one call per model")
+        )
+    mesh = next(iter(meshes.values()))
+    return compute_communicator(mesh)
+
+
+def check_max_norm(max_norm: float) -> None:
+    """Refuse what cannot be a norm."""
+    if not max_norm > 0:
+        raise ConfigError(message("max_norm", "be above 0", max_norm, "leave it out to not clip"))

@@ -1,0 +1,34 @@
+"""From what lanes report to a timeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from overlap.profiling.timeline import Span, Timeline
+from overlap.schedule.lanes import Clock, Job
+
+
+class TimelineWatch:
+    """Collects spans; on CUDA their marks are events, resolved when somebody looks, never inside a step."""
+
+    def __init__(self, rank: int, keep_steps: int = 64) -> None:
+        self.step = 0
+        self.clock: Clock | None = None
+        self._rank = rank
+        self._timeline = Timeline(keep_steps)
+        self._pending: list[tuple[str, Job, Any, Any, int]] = []
+
+    def span(self, lane: str, job: Job, start: Any, end: Any) -> None:
+        """Note one span; appending is atomic, so any lane thread may call."""
+        self._pending.append((str(lane), job, start, end, self.step))
+
+    def timeline(self) -> Timeline:
+        """Everything so far, with host times; waits for the device to finish what is pending."""
+        pending, self._pending = self._pending, []
+        clock = self.clock
+        assert clock is not None
+        for lane, job, start, end, step in pending:
+            begin_ns, end_ns = clock.nanoseconds(start), clock.nanoseconds(end)
+            span = Span(lane, job.kind, job.unit, job.bytes, begin_ns, max(begin_ns, end_ns), step, self._rank)
+            self._timeline.add(span)
+        return self._timeline

@@ -1,0 +1,84 @@
+"""Optimizer state by parameter name: independent of the number of ranks, of group order and of parameter order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from overlap.errors import ConfigError, message
+from overlap.shard.flat import home_of
+
+
+def name_of(param: nn.Parameter) -> str:
+    """Fully qualified name of a public parameter."""
+    home = home_of(param)
+    assert home is not None
+    return home.param.fqn
+
+
+def state_by_name(optimizer: Optimizer) -> dict[str, Any]:
+    """Gather nothing, compute nothing: live tensors by name."""
+    state = {name_of(param): dict(values) for param, values in optimizer.state.items()}
+    groups = [
+        {**{key: value for key, value in group.items() if key != "params"}, "params": list(map(name_of, group["params"]))}
+        for group in optimizer.param_groups
+    ]
+    return {"state": state, "param_groups": groups}
+
+
+@torch.no_grad()
+def load_by_name(optimizer: Optimizer, given: dict[str, Any]) -> None:
+    """Check everything, then copy into the live state."""
+    mine = state_by_name(optimizer)
+    _check_groups(mine["param_groups"], given["param_groups"])
+    _check_state(mine["state"], given["state"])
+    for group, theirs in zip(optimizer.param_groups, given["param_groups"], strict=True):
+        group.update({key: value for key, value in theirs.items() if key != "params"})
+    for param, values in optimizer.state.items():
+        _copy(values, given["state"][name_of(param)])
+
+
+def _copy(live: dict[str, Any], given: dict[str, Any]) -> None:
+    for key, value in live.items():
+        if isinstance(value, DTensor):
+            theirs = given[key]
+            value.to_local().copy_(theirs.to_local() if isinstance(theirs, DTensor) else theirs)
+        else:
+            live[key] = int(given[key])
+
+
+def _check_groups(mine: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
+    if len(mine) != len(theirs):
+        raise ConfigError(
+            message("param_groups", f"have {len(mine)} groups", len(theirs), "build the optimizer as it was when saved")
+        )
+    for number, (have, given) in enumerate(zip(mine, theirs, strict=True)):
+        odd = sorted(set(have["params"]) ^ set(given["params"]))
+        if odd:
+            raise ConfigError(
+                message(f"param group {number}", "hold the same parameters", f"a difference in {odd[:3]}", "match groups")
+            )
+
+
+def _check_state(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
+    missing = sorted(mine.keys() - theirs.keys())
+    if missing:
+        raise ConfigError(message("state", "hold every parameter", f"no {missing[:3]}", "load a complete state_dict"))
+    for name, values in mine.items():
+        for key, value in values.items():
+            _check_entry(f"{key} of {name!r}", value, theirs[name].get(key))
+
+
+def _check_entry(what: str, mine: Any, theirs: Any) -> None:
+    if theirs is None:
+        raise ConfigError(message(what, "be in the state_dict", "nothing", "load a complete state_dict"))
+    shape = tuple(mine.shape) if isinstance(mine, Tensor) else ()
+    given = tuple(theirs.shape) if isinstance(theirs, Tensor) else ()
+    # A plain tensor stands for this rank's rows.
+    local = tuple(mine.to_local().shape) if isinstance(mine, DTensor) and not isinstance(theirs, DTensor) else shape
+    if given != local:
+        raise ConfigError(message(what, f"have shape {local}", given, "load a state_dict of the same model"))

@@ -1,0 +1,1 @@
+"""What is sharded, and where every element lives."""

@@ -1,0 +1,157 @@
+"""Buckets: gradients that travel together.
+
+A sharded bucket is a run of consecutive parameters of one flat: rank-major ``[world, width]``, row r being what goes to
+rank r, so that the reduced row lands in one contiguous stretch of that flat's ``grad``. A replicated bucket is
+``[1, width]``: the replicated flats of several units one behind another, reduced on every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from overlap.ops import PackSlot
+from overlap.shard.flat import Flat
+from overlap.shard.layout import pieces
+from overlap.shard.param import ShardedParam
+from overlap.shard.unit import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Elements ``[start, start + width)`` of a flat's gradient, at ``column`` of the bucket."""
+
+    flat: Flat
+    start: int
+    width: int
+    column: int
+
+    def gradient(self) -> Tensor:
+        """The stretch of the flat's gradient that the bucket is reduced into."""
+        assert self.flat.grad is not None
+        return self.flat.grad.narrow(0, self.start, self.width)
+
+
+@dataclass(eq=False, slots=True)
+class Bucket:
+    """One reduction.
+
+    Attributes:
+        name: unit name, or ``replicated``.
+        world: rows; 1 for a replicated bucket.
+        width: elements of a row.
+        dtype: on the wire.
+        stretches: where the reduced elements go.
+        params: whose gradients it carries.
+        slots: where each gradient is packed.
+        shared: memory it takes turns on with other buckets; ``[world * width]`` or more.
+        own: memory of its own that gradients accumulate in while they are not reduced; made when first needed.
+        accumulating: ``own`` holds gradients that have not been reduced.
+        adds: the running reduction adds to the gradient instead of replacing it.
+        missing: parameters whose gradient has not arrived in the running backward.
+        packed: it has been packed in the running backward.
+    """
+
+    name: str
+    world: int
+    width: int
+    dtype: torch.dtype
+    stretches: tuple[Stretch, ...]
+    params: tuple[ShardedParam, ...]
+    slots: tuple[PackSlot, ...]
+    shared: Tensor | None = None
+    own: Tensor | None = None
+    source: Tensor | None = field(default=None)
+    accumulating: bool = False
+    adds: bool = False
+    missing: int = 0
+    packed: bool = False
+
+    @property
+    def replicated(self) -> bool:
+        """Whether it is reduced on every rank."""
+        return self.stretches[0].flat.key.replicated
+
+    @property
+    def numel(self) -> int:
+        """Elements of the whole bucket."""
+        return self.world * self.width
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole bucket."""
+        return self.numel * self.dtype.itemsize
+
+    def take_own(self) -> Tensor:
+        """Its own memory ``[world, width]``."""
+        if self.own is None:
+            self.own = self.take_zeros(self.numel).view(self.world, self.width)
+        return self.own
+
+    def take_zeros(self, numel: int) -> Tensor:
+        """New memory ``[numel]`` in its dtype, on its device."""
+        return torch.zeros(numel, dtype=self.dtype, device=self.stretches[0].flat.master.device)
+
+    def take_shared(self) -> Tensor:
+        """Its view ``[world, width]`` of the shared memory."""
+        assert self.shared is not None
+        return self.shared.narrow(0, 0, self.numel).view(self.world, self.width)
+
+
+def make_buckets(
+    units: Sequence[Unit], max_bytes: int, dtype: torch.dtype, *, ranks: int, merge_replicated: bool
+) -> list[Bucket]:
+    """Cut all trainable parameters into buckets, in the order a backward through a chain completes them.
+
+    Args:
+        units: in order of forward.
+        max_bytes: of one bucket; a larger parameter is a bucket of its own.
+        dtype: of gradients on the wire.
+        ranks: that reduce them; a replicated bucket is padded to a multiple, so that all send the same.
+        merge_replicated: put the replicated parameters of all units into one last bucket.
+    """
+    max_numel = max(max_bytes // dtype.itemsize, 1)
+    buckets, small = [], []
+    for unit in reversed(units):
+        for flat in reversed([flat for flat in unit.flats if flat.key.trainable]):
+            if flat.key.replicated and merge_replicated:
+                small.append(flat)
+                continue
+            for run in reversed(pieces(flat.layout, range(len(flat.params)), max_numel)):
+                buckets.append(_from_run(unit.name, flat, run, dtype, ranks))
+    if small:
+        buckets.append(_from_flats("replicated", small, dtype, ranks))
+    return buckets
+
+
+def _from_run(name: str, flat: Flat, run: Sequence[int], dtype: torch.dtype, ranks: int) -> Bucket:
+    places = flat.layout.params
+    start = places[run[0]].offset
+    end = places[run[-1] + 1].offset if run[-1] + 1 < len(places) else flat.layout.shard_numel
+    params = tuple(flat.params[index] for index in run)
+    slots = tuple(_slot(param, -start) for param in params)
+    stretch = Stretch(flat, start, end - start, 0)
+    width = _padded(end - start, ranks) if flat.key.replicated else end - start
+    return Bucket(name, flat.layout.world, width, dtype, (stretch,), params, slots)
+
+
+def _from_flats(name: str, flats: Sequence[Flat], dtype: torch.dtype, ranks: int) -> Bucket:
+    stretches, slots, column = [], [], 0
+    for flat in flats:
+        width = flat.layout.shard_numel
+        stretches.append(Stretch(flat, 0, width, column))
+        slots += [_slot(param, column) for param in flat.params]
+        column += width
+    params = tuple(param for flat in flats for param in flat.params)
+    return Bucket(name, 1, _padded(column, ranks), dtype, tuple(stretches), params, tuple(slots))
+
+
+def _padded(numel: int, ranks: int) -> int:
+    return -(-numel // ranks) * ranks
+
+
+def _slot(param: ShardedParam, shift: int) -> PackSlot:
+    return PackSlot(param.layout.offset + shift, param.layout.chunk, param.layout.numel)

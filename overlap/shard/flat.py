@@ -1,0 +1,117 @@
+"""The one storage rule: a unit's shards lie back to back, and every buffer over them has the same offsets.
+
+    offset      0          256 B aligned
+    master      | p0 rows  | p1 rows  | ...   fp32, what the optimizer updates; public parameters are views of it
+    shard       | p0 rows  | p1 rows  | ...   compute dtype, what a gather sends; the master itself in fp32
+    grad        | p0 rows  | p1 rows  | ...   reduced gradient
+    exp_avg(_sq)| p0 rows  | p1 rows  | ...   fp32 moments, made by the optimizer
+
+Hence one update launch and one norm launch per flat. Parameters that are replicated form a flat of world 1: its
+shard holds them whole, and compute uses it directly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+
+from overlap.shard.layout import FlatLayout
+from overlap.shard.param import ShardedParam, as_dtensor, local_rows
+
+_HOME_MARK = "_overlap_home"  # on the public face of a parameter
+
+
+@dataclass(frozen=True, slots=True)
+class FlatKey:
+    """What the parameters of one flat have in common."""
+
+    replicated: bool
+    trainable: bool
+    master_dtype: torch.dtype
+    compute_dtype: torch.dtype
+
+
+@dataclass(eq=False, slots=True)
+class Flat:
+    """Buffers of one flat.
+
+    Attributes:
+        key: what its parameters share.
+        layout: offsets.
+        rank: which rows are this rank's (0 for a replicated flat).
+        mesh: of the ranks that share it.
+        params: in layout order.
+        master: ``[shard_numel]``, ``key.master_dtype``.
+        shard: ``[shard_numel]``, ``key.compute_dtype``; the same tensor as ``master`` when the dtypes agree.
+        grad: ``[shard_numel]``, gradient dtype; given by the engine, None for frozen parameters.
+        exp_avg: ``[shard_numel]`` fp32, given by ``overlap.AdamW``.
+        exp_avg_sq: ``[shard_numel]`` fp32, given by ``overlap.AdamW``.
+        updated: the fused optimizer has written master and shard since the last refresh.
+    """
+
+    key: FlatKey
+    layout: FlatLayout
+    rank: int
+    master: Tensor
+    shard: Tensor
+    mesh: DeviceMesh
+    params: list[ShardedParam] = field(default_factory=list)
+    grad: Tensor | None = None
+    exp_avg: Tensor | None = None
+    exp_avg_sq: Tensor | None = None
+    updated: bool = False
+
+    def add(self, param: ShardedParam) -> None:
+        """Take in the parameter at the next place of the layout."""
+        self.params.append(param)
+        param.public.__dict__[_HOME_MARK] = Home(self, param)
+
+    def rows_of(self, buffer: Tensor, param: ShardedParam) -> DTensor:
+        """This rank's rows of a parameter in one of the flat's buffers, as a DTensor that shares its memory."""
+        local = local_rows(buffer, param.layout, self.rank)
+        return as_dtensor(local, param.layout, self.mesh, replicated=self.key.replicated)
+
+    def refresh_shard(self) -> bool:
+        """Bring the shard up to date; True if full parameters gathered earlier are old.
+
+        The fused optimizer writes the shard itself and says so in ``updated``. Every other change is seen by the
+        version counters of the public parameters: in-place edits, other optimizers, ``load_state_dict``.
+        """
+        changed = False
+        for param in self.params:
+            version = param.public._version
+            changed |= version != param.seen_version
+            param.seen_version = version
+        if changed and self.shard is not self.master:
+            self.shard.copy_(self.master)
+        changed |= self.updated
+        self.updated = False
+        return changed
+
+
+class Home(NamedTuple):
+    """Where a public parameter lives."""
+
+    flat: Flat
+    param: ShardedParam
+
+
+def home_of(parameter: nn.Parameter) -> Home | None:
+    """Flat and sharded parameter behind a public face; None for any other parameter."""
+    home: Home | None = parameter.__dict__.get(_HOME_MARK)
+    return home
+
+
+def empty_flat(
+    key: FlatKey, layout: FlatLayout, rank: int, device: torch.device, mesh: DeviceMesh
+) -> Flat:
+    """Allocate a flat; padding is zero and stays so, so that norms and updates may run over all of it."""
+    master = torch.zeros(layout.shard_numel, dtype=key.master_dtype, device=device)
+    same = key.master_dtype == key.compute_dtype
+    shard = master if same else torch.zeros(layout.shard_numel, dtype=key.compute_dtype, device=device)
+    return Flat(key, layout, 0 if key.replicated else rank, master, shard, mesh)

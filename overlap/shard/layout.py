@@ -1,0 +1,129 @@
+"""Where every element lives: pure arithmetic, no torch.
+
+A parameter of R rows over N ranks is split as ``torch.chunk`` (and so DTensor) splits it: ``ceil(R / N)`` rows each,
+fewer on the last. Every rank keeps room for the full count, so that all sizes are equal on all ranks:
+
+    shard (this rank)   | p0 rows |pad| p1 rows |pad| ...            offset, chunk        same in master, grad, m, v
+    slot  (full)        | p0: rank 0, rank 1, ... |pad| p1: ...      full_offset, N * chunk
+    bucket [N, S]       row r = what the shard of rank r looks like
+
+The tail padding of a parameter lies behind its last row in the slot, so that the full tensor is contiguous there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+ALIGN = 128
+"""Elements between aligned starts: 256 bytes for 2-byte dtypes, more for wider ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParamLayout:
+    """One parameter in a flat.
+
+    Attributes:
+        shape: full shape.
+        rows: size of dimension 0 (1 for a scalar).
+        row_numel: elements per row.
+        chunk_rows: rows a rank keeps room for.
+        offset: start in the shard, in elements.
+        full_offset: start in the slot, in elements.
+    """
+
+    shape: tuple[int, ...]
+    rows: int
+    row_numel: int
+    chunk_rows: int
+    offset: int
+    full_offset: int
+
+    @property
+    def numel(self) -> int:
+        """Elements of the full parameter."""
+        return self.rows * self.row_numel
+
+    @property
+    def chunk(self) -> int:
+        """Elements a rank keeps room for, padding included."""
+        return self.chunk_rows * self.row_numel
+
+    def rows_of(self, rank: int) -> tuple[int, int]:
+        """First row and number of rows that a rank owns."""
+        start = min(rank * self.chunk_rows, self.rows)
+        return start, min(self.chunk_rows, self.rows - start)
+
+
+@dataclass(frozen=True, slots=True)
+class FlatLayout:
+    """Parameters back to back over ``world`` ranks; ``world`` 1 means replicated.
+
+    Attributes:
+        world: ranks that share the parameters.
+        params: in order.
+        shard_numel: elements of one rank's shard, padding included.
+        full_numel: elements of all full parameters with their padding.
+    """
+
+    world: int
+    params: tuple[ParamLayout, ...]
+    shard_numel: int
+    full_numel: int
+
+    @property
+    def numel(self) -> int:
+        """Elements of the parameters themselves."""
+        return sum(param.numel for param in self.params)
+
+
+def lay_out(shapes: Sequence[tuple[int, ...]], world: int) -> FlatLayout:
+    """Place parameters of the given shapes back to back.
+
+    Args:
+        shapes: full shapes, in order.
+        world: ranks to split dimension 0 over; 1 keeps parameters whole.
+    """
+    params, offset, full_offset = [], 0, 0
+    for shape in shapes:
+        rows = shape[0] if shape else 1
+        row_numel = math.prod(shape[1:])
+        chunk_rows = -(-rows // world)
+        param = ParamLayout(shape, rows, row_numel, chunk_rows, offset, full_offset)
+        params.append(param)
+        offset = aligned(offset + param.chunk)
+        full_offset = aligned(full_offset + param.chunk * world)
+    return FlatLayout(world, tuple(params), offset, full_offset)
+
+
+def aligned(numel: int) -> int:
+    """Round up to ``ALIGN``."""
+    return -(-numel // ALIGN) * ALIGN
+
+
+def splits(shape: tuple[int, ...], world: int, replicate_max_numel: int) -> bool:
+    """Whether a parameter is sharded: large enough, and every rank gets at least one row."""
+    if not shape or math.prod(shape) <= replicate_max_numel:
+        return False
+    chunk_rows = -(-shape[0] // world)
+    return (world - 1) * chunk_rows < shape[0]
+
+
+def pieces(layout: FlatLayout, order: Sequence[int], max_numel: int) -> list[list[int]]:
+    """Cut a flat into buckets: runs of consecutive parameters of at most ``max_numel`` full elements.
+
+    A parameter larger than that is a bucket of its own. ``order`` filters which parameters take part (those with
+    gradients), ascending.
+    """
+    cut: list[list[int]] = []
+    size = 0
+    for index in order:
+        numel = layout.params[index].chunk * layout.world
+        if cut and size + numel <= max_numel and cut[-1][-1] == index - 1:
+            cut[-1].append(index)
+            size += numel
+        else:
+            cut.append([index])
+            size = numel
+    return cut

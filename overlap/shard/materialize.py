@@ -1,0 +1,117 @@
+"""From a module as it was built to one whose weights exist and are the same on every rank."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+
+from overlap.comm.collective import Communicator
+from overlap.comm.control import ControlChannel
+from overlap.errors import ConfigError, StateError, message
+
+
+def materialize(
+    modules: Sequence[tuple[str, nn.Module]],
+    device: torch.device,
+    init_fn: Callable[[nn.Module], None] | None,
+) -> None:
+    """Give meta tensors of these modules memory on ``device`` and fill them; move what already has memory.
+
+    Only the tensors a module owns itself are touched, so memory holds one unit at a time when units are sharded
+    bottom-up.
+
+    Args:
+        modules: named modules of one unit.
+        device: where the weights shall live.
+        init_fn: called with each module that owned a meta tensor; None calls its ``reset_parameters()``.
+
+    Raises:
+        ConfigError: a module owns meta tensors and nothing fills them. Left alone they would be garbage.
+    """
+    for name, module in modules:
+        if any(tensor.is_meta for tensor in _own_tensors(module)):
+            initialise = init_fn or _reset_of(name, module)
+            module.to_empty(device=device, recurse=False)
+            with torch.no_grad():
+                _poison(module)
+                initialise(module)
+            _check_filled(name, module)
+        else:
+            _move(module, device)
+
+
+def _own_tensors(module: nn.Module) -> Iterable[Tensor]:
+    return chain(module.parameters(recurse=False), module.buffers(recurse=False))
+
+
+def _reset_of(name: str, module: nn.Module) -> Callable[[nn.Module], None]:
+    if not callable(getattr(module, "reset_parameters", None)):
+        raise ConfigError(
+            message(
+                f"module {name!r} ({type(module).__name__}) on the meta device",
+                "have reset_parameters() or be filled by init_fn",
+                "neither",
+                "define reset_parameters(), also for its buffers, or pass init_fn",
+            )
+        )
+    return lambda built: built.reset_parameters()  # type: ignore[operator, union-attr, no-any-return]
+
+
+def _poison(module: nn.Module) -> None:
+    """NaN in everything floating, so that what the initialiser forgets (a RoPE table, say) is noticed."""
+    for tensor in _own_tensors(module):
+        if tensor.is_floating_point():
+            tensor.fill_(float("nan"))
+
+
+def _check_filled(name: str, module: nn.Module) -> None:
+    for owned, tensor in chain(module.named_parameters(recurse=False), module.named_buffers(recurse=False)):
+        if tensor.is_floating_point() and torch.isnan(tensor).any():
+            where = f"{name}.{owned}" if name else owned
+            raise ConfigError(
+                message(f"tensor {where!r}", "be filled by the initialiser", "uninitialised values", "set it there too")
+            )
+
+
+def _move(module: nn.Module, device: torch.device) -> None:
+    if any(tensor.device != device for tensor in _own_tensors(module)):
+        module._apply(lambda tensor: tensor.to(device), recurse=False)
+
+
+def broadcast_initial(tensors: Iterable[Tensor], comm: Communicator) -> None:
+    """Overwrite every rank's tensors with rank 0's. A collective."""
+    for tensor in tensors:
+        source = tensor.detach().contiguous()
+        comm.broadcast(source, 0, "init")
+        if comm.rank != 0:
+            tensor.detach().copy_(source)
+
+
+def verify_initial(named: Iterable[tuple[str, Tensor]], control: ControlChannel) -> None:
+    """Make sure that all ranks hold the same bits. A collective.
+
+    Raises:
+        StateError: naming the first tensor that differs.
+    """
+    digests = {name: _digest(tensor) for name, tensor in named}
+    everyone = control.gather_object(digests)
+    for name, digest in digests.items():
+        odd = [rank for rank, theirs in enumerate(everyone) if theirs.get(name) != digest]
+        if odd:
+            raise StateError(
+                message(
+                    f"initial {name!r}",
+                    "be equal on all ranks",
+                    f"other values on ranks {odd}",
+                    'seed the ranks alike or use init="broadcast"',
+                )
+            )
+
+
+def _digest(tensor: Tensor) -> str:
+    flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
+    return hashlib.sha256(flat.numpy().tobytes()).hexdigest()

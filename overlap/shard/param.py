@@ -1,0 +1,102 @@
+"""A parameter and its two faces.
+
+    public    DTensor over this rank's rows of the fp32 master. What ``model.parameters()`` returns outside
+              forward and backward; optimizers, clipping and checkpoints see it. Made once, never replaced.
+    working   plain Parameter over the full tensor in the unit's slot, in compute dtype. What forward uses.
+
+Showing a face is one dictionary store per owner, because both objects live as long as the unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from overlap.shard.layout import ParamLayout
+
+REPLACED_MARK = "_overlap_replaced"  # on an original: what an optimizer built too early still holds
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A place in the module tree that holds a parameter; tied parameters have several.
+
+    ``table`` is a module's parameter dictionary. Holding it rather than the module keeps a unit from keeping its
+    modules alive.
+    """
+
+    table: dict[str, nn.Parameter | None]
+    attribute: str
+
+
+@dataclass(eq=False, slots=True)
+class ShardedParam:
+    """One physical parameter.
+
+    Attributes:
+        name: name below its unit's module (first owner's, for tied parameters).
+        unit_name: fully qualified name of that module below the outermost sharded one.
+        owners: where it is registered.
+        layout: its place in shard, slot and bucket.
+        trainable: whether it gets gradients.
+        public: the DTensor parameter.
+        working: the full parameter for compute, once the unit has memory for it.
+        gradient: this rank's rows of the reduced gradient, as a DTensor, once the engine has memory for it.
+        arrived: a gradient has come in during the running backward.
+        used: a gradient has come in since gradients were last reduced.
+        seen_version: version counter of ``public`` when the compute-dtype shard was last made from it.
+    """
+
+    name: str
+    owners: tuple[Owner, ...]
+    layout: ParamLayout
+    trainable: bool
+    public: nn.Parameter
+    working: nn.Parameter | None = None
+    gradient: DTensor | None = None
+    arrived: bool = False
+    used: bool = False
+    seen_version: int = -1
+    unit_name: str = ""
+
+    @property
+    def fqn(self) -> str:
+        """Fully qualified name, as in the model before it was sharded."""
+        return f"{self.unit_name}.{self.name}" if self.unit_name else self.name
+
+    def show_public(self) -> None:
+        """Register the sharded face."""
+        for owner in self.owners:
+            owner.table[owner.attribute] = self.public
+
+    def show_working(self) -> None:
+        """Register the full face."""
+        for owner in self.owners:
+            owner.table[owner.attribute] = self.working
+
+
+def local_rows(flat: Tensor, layout: ParamLayout, rank: int) -> Tensor:
+    """This rank's rows of a parameter as a view of a flat buffer: ``[rows, *shape[1:]]``, padding left out."""
+    _, rows = layout.rows_of(rank)
+    start = flat.narrow(0, layout.offset, rows * layout.row_numel)
+    return start.view(rows, *layout.shape[1:]) if layout.shape else start.view(())
+
+
+def as_dtensor(local: Tensor, layout: ParamLayout, mesh: DeviceMesh, *, replicated: bool) -> DTensor:
+    """Wrap local rows without communication; global shape and strides are those of the full parameter."""
+    shape = torch.Size(layout.shape)
+    stride = torch.empty(shape, device="meta").stride()
+    placement = Replicate() if replicated else Shard(0)
+    return DTensor.from_local(local, mesh, [placement], run_check=False, shape=shape, stride=stride)
+
+
+def make_public(local: DTensor, original: nn.Parameter) -> nn.Parameter:
+    """The public parameter: keeps the original's attributes and marks the original as replaced."""
+    public = nn.Parameter(local, requires_grad=original.requires_grad)
+    public.__dict__.update(original.__dict__)
+    setattr(original, REPLACED_MARK, True)
+    return public

@@ -1,0 +1,116 @@
+"""A unit: the parameters that are gathered together, and where their full form lives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from overlap.comm.collective import Piece
+from overlap.config import ShardOptions
+from overlap.shard.flat import Flat
+from overlap.shard.param import ShardedParam
+from overlap.shard.slot import Slot, aligned_bytes
+
+
+@dataclass(eq=False, slots=True)
+class Unit:
+    """One call of ``fully_shard``.
+
+    Attributes:
+        name: fully qualified module name below the outermost sharded module; "" for that one.
+        options: as given to ``fully_shard``.
+        flats: parameters by storage; usually one sharded and one replicated flat.
+        leaf: no other unit lies inside it.
+        pieces: what one gather moves, once ``place`` has been called.
+    """
+
+    name: str
+    options: ShardOptions
+    flats: tuple[Flat, ...]
+    leaf: bool
+    pieces: tuple[Piece, ...] = ()
+    slot: Slot | None = None
+    _params: tuple[ShardedParam, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        """Cache the parameter list: showing a face walks it four times a step."""
+        self._params = tuple(param for flat in self.flats for param in flat.params)
+
+    @property
+    def params(self) -> tuple[ShardedParam, ...]:
+        """All parameters of the unit."""
+        return self._params
+
+    @property
+    def sharded_flats(self) -> Iterator[Flat]:
+        """The flats that a gather moves."""
+        return (flat for flat in self.flats if not flat.key.replicated)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Room its full parameters take in a slot."""
+        return sum(_full_bytes(flat) for flat in self.sharded_flats)
+
+    @property
+    def gather_bytes(self) -> int:
+        """Bytes this rank sends for one gather."""
+        return sum(
+            flat.key.compute_dtype.itemsize * param.layout.chunk * (flat.layout.world - 1)
+            for flat in self.sharded_flats
+            for param in flat.params
+        )
+
+    def rename(self, name: str) -> None:
+        """Take the name below a module that has been sharded around this unit."""
+        self.name = name
+        for param in self._params:
+            param.unit_name = name
+
+    def place(self, slot: Slot | None) -> None:
+        """Give the unit its memory: full parameters become views of the slot, replicated ones of their flat."""
+        self.slot = slot
+        pieces: list[Piece] = []
+        start = 0
+        for flat in self.flats:
+            if flat.key.replicated:
+                for param in flat.params:
+                    bind_working(param, flat.shard.data.narrow(0, param.layout.offset, param.layout.numel))
+                continue
+            assert slot is not None
+            full = slot.view(start, flat.layout.full_numel, flat.key.compute_dtype)
+            pieces += [_piece(flat, param, full) for param in flat.params]
+            start += _full_bytes(flat)
+        self.pieces = tuple(pieces)
+
+    def show_working(self) -> None:
+        """Let module code see full parameters."""
+        for param in self._params:
+            param.show_working()
+
+    def show_public(self) -> None:
+        """Let everyone else see sharded ones."""
+        for param in self._params:
+            param.show_public()
+
+
+def _full_bytes(flat: Flat) -> int:
+    return aligned_bytes(flat.layout.full_numel * flat.key.compute_dtype.itemsize)
+
+
+def _piece(flat: Flat, param: ShardedParam, full: Tensor) -> Piece:
+    layout = param.layout
+    room = full.narrow(0, layout.full_offset, layout.chunk * flat.layout.world)
+    bind_working(param, room.narrow(0, 0, layout.numel))
+    # The gather writes through ``.data``: an alias whose version counter no saved view shares.
+    return Piece(flat.shard.narrow(0, layout.offset, layout.chunk), room.data)
+
+
+def bind_working(param: ShardedParam, memory: Tensor) -> None:
+    """Make (or move) the working parameter over ``memory``; its identity, and so its hooks, survive a move."""
+    full = memory.view(param.layout.shape)
+    if param.working is None:
+        param.working = nn.Parameter(full, requires_grad=param.trainable)
+    else:
+        param.working.data = full
