@@ -1,0 +1,26 @@
+// Errors with the grammar of overlap/errors.py: subject must rule, but got value; cure.
+// std::invalid_argument arrives in Python as ValueError.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace overlap {
+
+inline void require(bool holds, const char* subject, const char* rule, std::int64_t got, const char* cure) {
+    if (holds) return;
+    throw std::invalid_argument(std::string(subject) + " must " + rule + ", but got " + std::to_string(got) +
+                                "; " + cure);
+}
+
+inline void require_size(std::int64_t size) {
+    require(size >= 0, "size", "be 0 or more", size, "pass tensor.numel()");
+}
+
+inline void require_memory(const void* pointer, std::int64_t size) {
+    require(pointer != nullptr || size == 0, "pointer", "be set", 0,
+            "pass tensor.data_ptr() of real storage");
+}
+
+}  // namespace overlap

@@ -1,0 +1,153 @@
+import pytest
+import torch
+from ops.numeric import FLOATS, assert_rounded, same_bits, values
+
+from overlap import ops
+from overlap.ops import PackSlot
+
+NAN = float("nan")
+
+# NumPy, which carries the interpreter, says so when it meets a NaN or an overflow; a GPU does not.
+quiet_numpy = pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning", "ignore:overflow:RuntimeWarning")
+
+
+def laid_out(shapes, world, *, align=8, gap=0):
+    """Slots of an engine: each gradient's rows padded to ``align``; returns them and the bucket's width."""
+    slots, offset = [], gap
+    for shape in shapes:
+        numel = torch.Size(shape).numel()
+        chunk = -(-numel // world)
+        slots.append(PackSlot(offset, chunk, numel))
+        offset += -(-chunk // align) * align + gap
+    return tuple(slots), offset
+
+
+def expected(grads, slots, world, width, scale, before=None):
+    """The definition, element by element, in float64."""
+    bucket = torch.zeros(world, width, dtype=torch.float64) if before is None else before.double().clone()
+    for grad, slot in zip(grads, slots, strict=True):
+        if grad is not None:
+            k = torch.arange(slot.numel)
+            flat = grad.cpu().double().reshape(-1) * scale
+            bucket[k // max(slot.chunk, 1), slot.offset + k % max(slot.chunk, 1)] += flat
+    return bucket
+
+
+SHAPES = [(33, 65), (7,), (0,), (1,), (3, 5, 7), (4099,)]
+
+
+@pytest.mark.parametrize("bucket_dtype", FLOATS)
+@pytest.mark.parametrize("grad_dtype", FLOATS)
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_matches_float64(device, grad_dtype, bucket_dtype, accumulate):
+    slots, width = laid_out(SHAPES, world=2, gap=3)
+    grads = [values(slot.numel, grad_dtype, device) for slot in slots]
+    before = torch.randn(2, width).to(bucket_dtype) if accumulate else torch.full((2, width), NAN)
+    bucket = before.to(bucket_dtype).clone().to(device)
+    ops.pack(grads, bucket, slots, scale=1 / 3, accumulate=accumulate)
+    want = expected(grads, slots, 2, width, 1 / 3, before if accumulate else None)
+    assert_rounded(bucket.cpu(), want, want.abs() + 4, operations=2)
+
+
+@pytest.mark.parametrize("world", [1, 3, 8])
+def test_mixed_dtypes_strides_and_missing_gradients(device, world):
+    grads = [
+        values(70, torch.float32, device).view(7, 10).t(),
+        None,
+        values(9, torch.bfloat16, device, shift=1),
+        values(48, torch.float16, device).view(6, 8)[:, ::2],
+        torch.tensor(2.5, device=device),
+    ]
+    shapes = [(70,), (11,), (9,), (24,), (1,)]
+    slots, width = laid_out(shapes, world, align=4, gap=1)
+    bucket = torch.full((world, width), NAN, device=device)
+    ops.pack(grads, bucket, slots, scale=0.5)
+    assert torch.equal(bucket.cpu().double(), expected(grads, slots, world, width, 0.5))
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_whole_blocks_aligned_or_not(device, shift):
+    slots = (PackSlot(shift, 8192, 16384 - 5),)
+    grad = values(16384 - 5, torch.float32, device, shift=shift)
+    bucket = torch.full((2, 8192 + 64), NAN, dtype=torch.bfloat16, device=device)
+    ops.pack([grad], bucket, slots)
+    assert torch.equal(bucket.cpu().double(), expected([grad.bfloat16()], slots, 2, 8192 + 64, 1.0))
+
+
+def test_every_element_of_a_poisoned_bucket_is_written(device):
+    slots, width = laid_out(SHAPES, world=4, gap=5)
+    bucket = torch.full((4, width), NAN, device=device)
+    ops.pack([None] * len(SHAPES), bucket, slots)
+    assert not bucket.any()
+    bucket.fill_(NAN)
+    ops.pack([], bucket, ())
+    assert not bucket.any()
+
+
+def test_accumulate_leaves_the_rest_alone(device):
+    slots, width = laid_out([(10,), (6,)], world=2, gap=2)
+    bucket = torch.full((2, width), NAN, device=device)
+    bucket[:, slots[0].offset : slots[0].offset + 5] = 1.0
+    ops.pack([torch.ones(10, device=device), None], bucket, slots, accumulate=True)
+    written = torch.zeros(2, width, dtype=torch.bool)
+    written[:, slots[0].offset : slots[0].offset + 5] = True
+    assert torch.equal(bucket.cpu() == 2.0, written)
+    assert torch.equal(bucket.cpu().isnan(), ~written)
+
+
+def test_slots_in_any_order(device):
+    slots = (PackSlot(8, 4, 7), PackSlot(0, 3, 6), PackSlot(8, 0, 0))
+    grads = [values(slot.numel, torch.float32, device) for slot in slots]
+    bucket = torch.full((2, 12), NAN, device=device)
+    ops.pack(grads, bucket, slots)
+    assert torch.equal(bucket.cpu().double(), expected(grads, slots, 2, 12, 1.0))
+
+
+@pytest.mark.parametrize("size", [(0, 5), (3, 0)])
+def test_empty_bucket(device, size):
+    ops.pack([], torch.empty(size, device=device), ())
+
+
+@quiet_numpy
+@pytest.mark.parametrize("bucket_dtype", FLOATS)
+def test_same_bits_as_the_reference_at_the_edges_of_the_formats(device, on_reference, bucket_dtype):
+    """Ties, subnormals, overflow, infinities and NaN: all halves as fp32, and their neighbours."""
+    halves = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16)
+    exact = torch.cat([halves.view(torch.bfloat16).float(), halves.view(torch.float16).float()])
+    ties = (exact.view(torch.int32) + 0x8000).view(torch.float32)
+    grad = torch.cat([exact, ties, torch.nextafter(ties, torch.tensor(float("inf")))])
+    slots, width = laid_out([grad.shape], world=1)
+    bucket, want = (torch.full((1, width), NAN, dtype=bucket_dtype) for _ in range(2))
+    on_device = bucket.to(device)
+    ops.pack([grad.to(device)], on_device, slots)
+    on_reference(ops.pack, [grad], want, slots)
+    assert same_bits(on_device, want)
+
+
+@quiet_numpy
+@pytest.mark.parametrize("grad_dtype", [torch.bfloat16, torch.float16])
+def test_halves_widen_exactly(device, grad_dtype):
+    grad = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16).view(grad_dtype)
+    bucket = torch.full((1, grad.numel()), NAN, device=device)
+    ops.pack([grad.to(device)], bucket, (PackSlot(0, grad.numel(), grad.numel()),))
+    assert same_bits(bucket[0], grad.float())
+
+
+@pytest.mark.parametrize("device", ["triton"], indirect=True)
+def test_block_size_changes_nothing(device, one_block):
+    slots, width = laid_out([(10_000,), (7,), (9000,)], world=2, gap=3)
+    grads = [values(slot.numel, torch.float32, device) for slot in slots]
+    first, second = (torch.full((2, width), NAN, device=device) for _ in range(2))
+    ops.pack(grads, first, slots, scale=0.3)
+    one_block("PACK")
+    ops.pack(grads, second, slots, scale=0.3)
+    assert same_bits(first, second)
+
+
+def test_threads_split_rows_and_regions(threads, on_reference):
+    slots, width = laid_out([(300_001,), (7,), (100_000,)], world=2, gap=3)
+    grads = [torch.randn(slot.numel) for slot in slots]
+    bucket, want = (torch.full((2, width), NAN, dtype=torch.bfloat16) for _ in range(2))
+    ops.pack(grads, bucket, slots, scale=1 / 7)
+    on_reference(ops.pack, grads, want, slots, scale=1 / 7)
+    assert same_bits(bucket, want)
