@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch._C._distributed_c10d import AllgatherOptions
 from torch.distributed import ProcessGroup, distributed_c10d
 
@@ -40,3 +40,13 @@ def reduce_scatter(group: ProcessGroup, out: Tensor, bucket: Tensor) -> None:
 def at_end_of_backward(callback: Callable[[], None]) -> None:
     """Call back once, in the thread that runs backward, after the last node of the running backward."""
     torch.autograd.Variable._execution_engine.queue_callback(callback)
+
+
+def on_accumulated(param: Tensor, hook: Callable[[Tensor], None]) -> None:
+    """Call ``hook`` each time a gradient has been accumulated into a leaf."""
+    param.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+
+
+def move_own_tensors(module: nn.Module, device: torch.device) -> None:
+    """Move the parameters and buffers that a module itself owns, not those of its submodules."""
+    module._apply(lambda tensor: tensor.to(device), recurse=False)  # type: ignore[no-untyped-call]
