@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,6 +40,12 @@ class _Run:
     step: int
     start: int
     end: int
+
+    def nbytes(self, flat: Flat) -> int:
+        """Memory traffic of one update: master and moments read and written, gradient read, shard written."""
+        shard = 0 if flat.shard is flat.master else flat.shard.itemsize
+        grad = flat.grad.itemsize if flat.grad is not None else 0
+        return (self.end - self.start) * (2 * 3 * flat.master.itemsize + grad + shard)
 
 
 class AdamW(torch.optim.Optimizer):
@@ -100,7 +107,7 @@ class AdamW(torch.optim.Optimizer):
         }
 
     @torch.no_grad()
-    def step(  # type: ignore[override]
+    def step(
         self,
         closure: Callable[[], Any] | None = None,
         *,
@@ -128,7 +135,8 @@ class AdamW(torch.optim.Optimizer):
         runs = self._runs()
         for flat in flats:
             for run in runs.get(id(flat), ()):
-                _update(flat, run, scale, skip)
+                flat.in_order("update", run.nbytes(flat), partial(_update, flat, run, scale, skip))
+                flat.updated = True
         return loss
 
     def _clip(self, flats: list[Flat], grad_scale: Tensor | None) -> Tensor:
@@ -153,10 +161,7 @@ class AdamW(torch.optim.Optimizer):
     def _with_gradient(self) -> list[tuple[dict[str, Any], Flat, ShardedParam]]:
         """Parameters to update with their group and flat, in layout order."""
         chosen = [
-            (group, *home(param))
-            for group in self.param_groups
-            for param in group["params"]
-            if param.grad is not None
+            (group, *home(param)) for group in self.param_groups for param in group["params"] if param.grad is not None
         ]
         return sorted(chosen, key=lambda found: found[2].layout.offset)
 
@@ -210,7 +215,6 @@ def _update(flat: Flat, run: _Run, scale: Tensor | None, skip: Tensor | None) ->
         skip=skip,
         maximize=group["maximize"],
     )
-    flat.updated = True
 
 
 def _check_group(group: dict[str, Any]) -> None:

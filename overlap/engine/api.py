@@ -8,10 +8,10 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from overlap.config import ShardOptions, options_from
+from overlap.engine.build import build_unit
 from overlap.engine.mesh import shard_group
 from overlap.engine.module import adopt, is_unit
 from overlap.errors import ConfigError, StateError, message
-from overlap.engine.build import build_unit
 from overlap.shard.partition import UnitRule, find_units
 
 M = TypeVar("M", bound=nn.Module)
@@ -42,9 +42,7 @@ def fully_shard(module: M, mesh: DeviceMesh | None = None, **options: Any) -> M:
     return module
 
 
-def shard(
-    model: M, stage: int = 3, unit: UnitRule | None = None, mesh: DeviceMesh | None = None, **options: Any
-) -> M:
+def shard(model: M, stage: int = 3, unit: UnitRule | None = None, mesh: DeviceMesh | None = None, **options: Any) -> M:
     """Shard a whole model in one call: every module that ``unit`` selects, then the rest with the model itself.
 
     Args:
@@ -63,11 +61,12 @@ def shard(
     """
     chosen = options_from({"stage": stage, **options})
     _check_module(model)
-    units = [] if unit is None else find_units(model, unit)
+    units: list[nn.Module] = [] if unit is None else find_units(model, unit)
     for inner in units:
         _check_module(inner)
-    for inner in (*units, model):
-        _shard_one(inner, mesh, chosen)
+    modules: list[nn.Module] = [*units, model]
+    for module in modules:
+        _shard_one(module, mesh, chosen)
     return model
 
 
@@ -78,7 +77,12 @@ def _check_module(module: object) -> None:
         )
     if is_unit(module):
         raise StateError(
-            message("module", "be sharded once", f"a sharded {type(module).__name__}", "shard innermost modules first")
+            message(
+                "module",
+                "be sharded once",
+                f"a sharded {type(module).__name__}",
+                "shard innermost modules first",
+            )
         )
 
 

@@ -25,7 +25,7 @@ class Lanes:
 
     def close(self) -> None:
         """End lane threads."""
-        for lane in self.communication.values():
+        for lane in (*self.communication.values(), self.compute):
             lane.close()
 
 
@@ -42,13 +42,13 @@ def open_lanes(device: torch.device, options: ShardOptions, watch: Watch | None)
     communication: dict[LaneName, Lane] = {
         name: InlineLane(name, watch=watch, timeout_s=options.timeout_s)
         if inline
-        else ThreadLane(name, watch=watch, timeout_s=options.timeout_s, prepare=_without_autograd)
+        else ThreadLane(name, watch=watch, timeout_s=options.timeout_s, prepare=without_autograd)
         for name in (LaneName.GATHER, LaneName.REDUCE)
     }
     return Lanes(compute, communication)
 
 
-def _without_autograd() -> None:
+def without_autograd() -> None:
     """Grad mode is per thread and on by default."""
     torch.set_grad_enabled(False)
 
@@ -59,8 +59,7 @@ def _cuda_lanes(options: ShardOptions, watch: Watch | None) -> Lanes:
     if options.lanes == "inline":
         return Lanes(compute, {LaneName.GATHER: compute, LaneName.REDUCE: compute})
     lanes: dict[LaneName, Lane] = {
-        name: CudaLane(name, cuda=torch.cuda, clock=clock, watch=watch)
-        for name in (LaneName.GATHER, LaneName.REDUCE)
+        name: CudaLane(name, cuda=torch.cuda, clock=clock, watch=watch) for name in (LaneName.GATHER, LaneName.REDUCE)
     }
     return Lanes(compute, lanes)
 

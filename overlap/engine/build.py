@@ -13,10 +13,11 @@ from torch.distributed.tensor import DTensor
 from overlap.comm.collective import Communicator
 from overlap.comm.control import ControlChannel
 from overlap.config import ShardOptions
+from overlap.engine.initial import broadcast_initial, verify_initial
 from overlap.errors import StateError, message
 from overlap.shard.flat import Flat, FlatKey, empty_flat
 from overlap.shard.layout import lay_out, splits
-from overlap.shard.materialize import broadcast_initial, materialize, verify_initial
+from overlap.shard.materialize import materialize
 from overlap.shard.param import (
     REPLACED_MARK,
     Owner,
@@ -86,7 +87,12 @@ def _check_unsharded(name: str, param: nn.Parameter) -> None:
         )
     if isinstance(param, DTensor):
         raise StateError(
-            message(f"parameter {name!r}", "not be sharded already", "a DTensor", "shard each module once, innermost first")
+            message(
+                f"parameter {name!r}",
+                "not be sharded already",
+                "a DTensor",
+                "shard each module once, innermost first",
+            )
         )
 
 

@@ -18,13 +18,15 @@ from functools import partial
 
 import torch
 
-from overlap import _compat
+from overlap import _compat, nvtx
 from overlap.config import ShardOptions
 from overlap.engine import backend
 from overlap.engine.bindings import Bindings
+from overlap.engine.build import ShardGroup
 from overlap.engine.gradients import Gradients
 from overlap.engine.memory import MemoryReport, memory_report
 from overlap.engine.observe import TimelineWatch
+from overlap.engine.order import ComputeOrder
 from overlap.engine.plans import PlanBook
 from overlap.engine.slots import place_units
 from overlap.engine.wire import WireLedger, WireReport, wire_report
@@ -35,7 +37,6 @@ from overlap.schedule.op import Kind, LaneName, Position
 from overlap.schedule.plan import Plan
 from overlap.schedule.spec import StepSpec
 from overlap.schedule.trace import ComputeTrace
-from overlap.engine.build import ShardGroup
 from overlap.shard.param import ShardedParam
 from overlap.shard.unit import Unit
 
@@ -59,8 +60,8 @@ class Engine:
         self.comms = backend.open_communicators(group.mesh.get_group(), group.device)
         self.lanes = backend.open_lanes(group.device, options, self._watch)
         self.gradients = Gradients(units, options, self.comms[LaneName.REDUCE])
-        self.slots = place_units(self.units, tuple(range(len(units))), options, group.device)
         trace = ComputeTrace(self.lanes.compute.clock, self._watch) if self._watch else None
+        self.slots = place_units(self.units, tuple(range(len(units))), options, group.device)
         bindings = Bindings(self.units, self.gradients, self.comms[LaneName.GATHER], options)
         self.executor = Executor(self._spec(), bindings, self.lanes.compute, self.lanes.communication, trace)
         self.plans = PlanBook(group.control, options.prefetch)
@@ -68,11 +69,16 @@ class Engine:
         self._forward: list[Unit] = []
         self._backward: list[Unit] = []
         self._pending: dict[int, int] = {}  # unit index -> gradients still to come in this backward
-        self._in_backward = False
+        self._end: weakref.ref[Callable[[], None]] | None = None
         self._mode = ("", 0)
         if self._watch is not None:
             self._watch.clock = self.lanes.compute.clock
         self._watch_gradients()
+        for unit in self.units:
+            for flat in unit.flats:
+                flat.order = ComputeOrder(self.lanes.compute, trace, unit.name, options.nvtx)
+        if options.nvtx:
+            nvtx.enable()
 
     # -- forward -----------------------------------------------------------------------------------------------
 
@@ -88,20 +94,31 @@ class Engine:
         """A unit's forward has returned."""
         self._forward.pop()
         self.executor.reach(self._at(Kind.FORWARD_END, unit))
-        unit.show_public()
+        if unit not in self._backward:  # else this was a recomputation inside its backward
+            unit.show_public()
         if not self._forward and not self._in_backward and self._mode[0] == "eval":
             self._complete_pass()
 
-    def abort(self) -> None:
-        """User code raised: leave the pass so that the next one starts clean."""
+    def interrupt(self, unit: Unit) -> None:
+        """A unit's forward has raised. Inside backward this may be a recomputation that has all it needs."""
+        if self._in_backward:
+            self.exit_forward(unit)
+        else:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Leave an unfinished pass so that the next one starts clean."""
         self._forward.clear()
         self._backward.clear()
-        self._in_backward = False
+        self._end = None
         for unit in self.units:
             unit.show_public()
 
     def _begin_pass(self, entry: Unit) -> None:
-        stale = any([flat.refresh_shard() for unit in self.units for flat in unit.flats])
+        if self._end is not None:
+            self._abandon()
+        changed = [flat.refresh_shard() for unit in self.units for flat in unit.flats]
+        stale = any(changed)
         self._mode = ("train" if torch.is_grad_enabled() else "eval", self._index[id(entry)])
         self.ledger.begin(train=self._mode[0] == "train")
         if self._watch is not None:
@@ -156,7 +173,9 @@ class Engine:
 
     def arrived(self, param: ShardedParam, unit: Unit) -> None:
         """Autograd has accumulated the gradient of a parameter."""
-        if not self._in_backward or (unit.slot is not None and unit not in self._backward and not unit.options.resident):
+        if not self._in_backward or (
+            unit.slot is not None and unit not in self._backward and not unit.options.resident
+        ):
             self._refuse_unseen(unit)
         again = param.arrived
         bucket = self.gradients.arrived(param)
@@ -178,21 +197,27 @@ class Engine:
             )
         )
 
+    @property
+    def _in_backward(self) -> bool:
+        """Whether a backward runs. Autograd alone holds its end callback, and drops it when it fails, too."""
+        return self._end is not None and self._end() is not None
+
     def _open_backward(self) -> None:
-        self._in_backward = True
+        if self._end is not None:
+            self._abandon()
         self.gradients.open_backward(reducing=self.requires_gradient_sync)
-        self._pending = {
-            n: sum(param.trainable for param in unit.params) for n, unit in enumerate(self.units)
-        }
+        self._pending = {n: sum(param.trainable for param in unit.params) for n, unit in enumerate(self.units)}
         self.executor.open_backward(reduce=self.requires_gradient_sync)
-        _compat.at_end_of_backward(self.finish_backward)
+        end = partial(self.finish_backward)
+        self._end = weakref.ref(end)
+        _compat.at_end_of_backward(end)
 
     def finish_backward(self) -> None:
         """Autograd is through."""
         for unit in reversed(self._backward.copy()):
             self._leave(unit)
         self.executor.flush()
-        again = self.gradients.settle(self.group.control) if self.requires_gradient_sync else self.gradients.late()
+        again = self.gradients.settle(self.group.control) if self.requires_gradient_sync else sorted(self.gradients.late)
         for bucket in again:
             self.executor.repeat(bucket)
         self.executor.finish()
@@ -200,7 +225,7 @@ class Engine:
             self.gradients.publish()
         for unit in self.units:
             unit.show_public()
-        self._in_backward = False
+        self._end = None
         self._complete_pass()
 
     def _leave_leaves(self) -> None:
@@ -232,9 +257,7 @@ class Engine:
             StateError: the model was sharded without ``timeline=True``.
         """
         if self._watch is None:
-            raise StateError(
-                message("timeline", "be recorded", "timeline=False", "shard the model with timeline=True")
-            )
+            raise StateError(message("timeline", "be recorded", "timeline=False", "shard the model with timeline=True"))
         return self._watch.timeline()
 
     @property
@@ -272,7 +295,7 @@ class Engine:
             for param in unit.params:
                 if param.trainable:
                     assert param.working is not None
-                    param.working.register_post_accumulate_grad_hook(partial(_arrived, me, param, unit))
+                    _compat.on_accumulated(param.working, partial(_arrived, me, param, unit))
 
 
 def _enter_backward(me: weakref.ref[Engine], unit: Unit, epoch: int, *_: object) -> None:

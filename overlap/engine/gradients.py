@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 from overlap import ops
 from overlap.comm.collective import Communicator
 from overlap.comm.control import ControlChannel
-from overlap.comm.volume import wire_bytes
+from overlap.comm.volume import Collective, wire_bytes
 from overlap.config import ShardOptions
 from overlap.schedule.spec import BucketSpec
 from overlap.shard.bucket import Bucket, make_buckets
@@ -51,6 +51,7 @@ class Gradients:
         self.params = [param for bucket in self.buckets for param in bucket.params]
         self._bucket_of = {id(param): n for n, bucket in enumerate(self.buckets) for param in bucket.params}
         self.reducing = True
+        self.late: set[int] = set()  # buckets that must leave once more
         for flat in (flat for unit in units for flat in unit.flats if flat.key.trainable):
             _give_gradient(flat, options.grad_dtype)
         self.ring = self._make_ring()
@@ -87,7 +88,7 @@ class Gradients:
         )
 
     def _wire_bytes(self, bucket: Bucket) -> int:
-        collective = "all_reduce" if bucket.replicated else "reduce_scatter"
+        collective: Collective = "all_reduce" if bucket.replicated else "reduce_scatter"
         return wire_bytes(collective, bucket.nbytes, self._comm.world)
 
     # -- a backward --------------------------------------------------------------------------------------------
@@ -95,6 +96,7 @@ class Gradients:
     def open_backward(self, *, reducing: bool) -> None:
         """Forget what an unfinished backward has left, and count from zero."""
         self.reducing = reducing
+        self.late.clear()
         for bucket in self.buckets:
             bucket.missing = len(bucket.params)
             bucket.packed = False
@@ -106,11 +108,14 @@ class Gradients:
     def arrived(self, param: ShardedParam) -> int | None:
         """A gradient is there; the bucket that it completes, if it does."""
         param.used = True
-        if param.arrived:
-            return None
-        param.arrived = True
         number = self._bucket_of[id(param)]
         bucket = self.buckets[number]
+        if param.arrived:
+            # Reentrant checkpointing can bring a gradient after its bucket has left.
+            if bucket.missing == 0:
+                self.late.add(number)
+            return None
+        param.arrived = True
         bucket.missing -= 1
         return number if bucket.missing == 0 else None
 
@@ -120,9 +125,7 @@ class Gradients:
         keep = bucket.accumulating or not self.reducing or bucket.own is not None
         target = bucket.take_own() if keep else bucket.take_shared()
         grads = [_taken_gradient(param) for param in bucket.params]
-        ops.pack(
-            grads, target, bucket.slots, scale=1.0 / self.divide_factor, accumulate=bucket.accumulating
-        )
+        ops.pack(grads, target, bucket.slots, scale=1.0 / self.divide_factor, accumulate=bucket.accumulating)
         bucket.source = target
         bucket.accumulating = not self.reducing
         if self.reducing:
@@ -154,14 +157,6 @@ class Gradients:
         if self.options.poison and source is not bucket.own:
             source.fill_(float("nan"))
 
-    def late(self) -> list[int]:
-        """Buckets that gradients have reached after they were packed (reentrant checkpointing can do that)."""
-        return [
-            n
-            for n, bucket in enumerate(self.buckets)
-            if any(param.working is not None and param.working.grad is not None for param in bucket.params)
-        ]
-
     def settle(self, control: ControlChannel) -> list[int]:
         """Agree with all ranks on which parameters were used, and which buckets must go once more.
 
@@ -169,11 +164,10 @@ class Gradients:
         ``grad = None``, so that its weights, moments and step count stay untouched. A collective of one byte per
         parameter and bucket, between hosts.
         """
-        late = self.late()
         facts = torch.zeros(len(self.params) + len(self.buckets), dtype=torch.uint8)
         used = torch.tensor([param.used for param in self.params], dtype=torch.uint8)
         facts[: len(used)] = used
-        facts[[len(used) + n for n in late]] = 1
+        facts[[len(used) + n for n in self.late]] = 1
         facts = control.all_max(facts)
         for param, fact in zip(self.params, facts[: len(used)].tolist(), strict=True):
             param.used = bool(fact)

@@ -68,7 +68,13 @@ class MemoryReport:
 
 
 def memory_report(
-    units: Sequence[Unit], slots: SlotMap, gradients: Gradients, options: ShardOptions, *, world: int, scratch: int
+    units: Sequence[Unit],
+    slots: SlotMap,
+    gradients: Gradients,
+    options: ShardOptions,
+    *,
+    world: int,
+    scratch: int,
 ) -> MemoryReport:
     """Compare prediction and allocation.
 

@@ -7,16 +7,17 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
 from overlap.comm.collective import Communicator
 from overlap.comm.groups import communicator_for, control_channel
 from overlap.config import missing_launcher_variables
-from overlap.errors import ConfigError, StateError, message
 from overlap.engine.build import ShardGroup
+from overlap.errors import ConfigError, StateError, message
 
-# Two communicators on one group would number their exchanges apart: one per mesh, gone with it.
-_compute: WeakKeyDictionary[DeviceMesh, Communicator] = WeakKeyDictionary()
+# Two communicators on one group would number their exchanges apart: one per group, gone with it.
+_compute: WeakKeyDictionary[ProcessGroup, Communicator] = WeakKeyDictionary()
 
 
 def shard_group(mesh: DeviceMesh | None, module: nn.Module) -> ShardGroup:
@@ -47,10 +48,11 @@ def shard_group(mesh: DeviceMesh | None, module: nn.Module) -> ShardGroup:
 
 
 def compute_communicator(mesh: DeviceMesh) -> Communicator:
-    """For what runs in the order of compute: initial weights and norms. The same object for the same mesh."""
-    if mesh not in _compute:
-        _compute[mesh] = communicator_for(mesh.get_group(), "compute", mesh.device_type)
-    return _compute[mesh]
+    """For what runs in the order of compute: initial weights and norms. The same object for the same group."""
+    group = mesh.get_group()
+    if group not in _compute:
+        _compute[group] = communicator_for(group, "compute", mesh.device_type)
+    return _compute[group]
 
 
 def _device_type(module: nn.Module) -> str:

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from overlap.config import ShardOptions
+from overlap.engine.build import ShardGroup
 from overlap.engine.engine import Engine
 from overlap.engine.tree import cast_floating, tensors_in
 from overlap.errors import ConfigError, StateError, message
-from overlap.engine.build import ShardGroup
 from overlap.shard.unit import Unit
 
 # Kept in a module's __dict__: nn.Module's attribute magic must not see them.
@@ -40,11 +40,11 @@ class ShardedModule(FSDPModule):
         engine = engine_of(self)
         if unit.options.param_dtype is not None and unit.options.cast_forward_inputs:
             args, kwargs = cast_floating((args, kwargs), unit.options.param_dtype)
-        engine.enter_forward(unit)
         try:
+            engine.enter_forward(unit)
             outputs = super().__call__(*args, **kwargs)  # type: ignore[misc]
         except BaseException:
-            engine.abort()
+            engine.interrupt(unit)
             raise
         engine.exit_forward(unit)
         if unit.options.output_dtype is not None:
@@ -136,7 +136,12 @@ def engine_of(module: nn.Module | ShardedModule) -> Engine:
     """
     if _UNIT not in module.__dict__:
         raise StateError(
-            message("module", "be sharded", type(module).__name__, "call overlap.fully_shard or overlap.shard on it")
+            message(
+                "module",
+                "be sharded",
+                type(module).__name__,
+                "call overlap.fully_shard or overlap.shard on it",
+            )
         )
     root = module.__dict__[_ROOT]()
     engine: Engine | None = root.__dict__.get(_ENGINE)
@@ -160,7 +165,12 @@ def _check_same(unit: Unit, options: ShardOptions) -> None:
         mine, theirs = getattr(unit.options, name), getattr(options, name)
         if mine != theirs:
             raise ConfigError(
-                message(f"{name} of unit {unit.name!r}", f"equal the root's, {theirs}", mine, "use one value everywhere")
+                message(
+                    f"{name} of unit {unit.name!r}",
+                    f"equal the root's, {theirs}",
+                    mine,
+                    "use one value everywhere",
+                )
             )
 
 

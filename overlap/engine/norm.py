@@ -7,16 +7,18 @@ flats are summed over the ranks in rank order; replicated flats are the same eve
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from overlap import ops
-from overlap.comm.collective import Communicator, Piece
+from overlap.comm.collective import Communicator
 from overlap.engine.mesh import compute_communicator
 from overlap.errors import ConfigError, StateError, message
 from overlap.shard.flat import Flat, Home, home_of
+from overlap.shard.piece import Piece
 
 # As torch.nn.utils.clip_grad_norm_: keeps the coefficient finite for a zero norm.
 CLIP_EPS = 1e-6
@@ -48,25 +50,31 @@ def home(param: nn.Parameter) -> Home:
 
 
 def global_norm(flats: Sequence[Flat], comm: Communicator) -> Tensor:
-    """L2 norm of all gradients and whether it is finite. A collective.
+    """L2 norm of all gradients and whether it is finite. A collective, in the order of compute.
 
     Args:
-        flats: with gradients; those without are left out.
+        flats: at least one; those without gradients count nothing.
         comm: of the compute lane.
 
     Returns:
         fp64 ``[2]`` on the gradients' device: norm, and 1.0 where a NaN or Inf was met.
     """
-    partials = torch.zeros(2, 2, dtype=torch.float64, device=flats[0].master.device)
-    for flat in flats:
-        for part in used_parts(flat):
-            ops.grad_norm(part, partials[int(flat.key.replicated)], accumulate=True)
-    everyone = torch.empty(comm.world * 2, dtype=torch.float64, device=partials.device)
+    parts = [(part, int(flat.key.replicated)) for flat in flats for part in used_parts(flat)]
+    result = torch.empty(2, dtype=torch.float64, device=flats[0].master.device)
+    flats[0].in_order("norm", sum(part.nbytes for part, _ in parts), partial(_norm_into, result, parts, comm))
+    return result
+
+
+def _norm_into(result: Tensor, parts: Sequence[tuple[Tensor, int]], comm: Communicator) -> None:
+    partials = torch.zeros(2, 2, dtype=torch.float64, device=result.device)  # row 0 sharded, row 1 replicated
+    for part, row in parts:
+        ops.grad_norm(part, partials[row], accumulate=True)
+    everyone = torch.empty(comm.world * 2, dtype=torch.float64, device=result.device)
     comm.all_gather([Piece(partials[0], everyone)], "norm")
-    total = partials[1].clone()
-    for row in everyone.view(comm.world, 2):  # in rank order, so that all ranks get the same bits
-        total += row
-    return torch.stack((total[0].sqrt(), (total[1] > 0).double()))
+    total = partials[1]
+    for theirs in everyone.view(comm.world, 2):  # in rank order, so that all ranks get the same bits
+        total = total + theirs
+    result.copy_(torch.stack((total[0].sqrt(), (total[1] > 0).double())))
 
 
 def used_parts(flat: Flat) -> list[Tensor]:
@@ -97,9 +105,7 @@ def clip_coefficient(norm: Tensor, max_norm: float) -> Tensor:
 
 
 @torch.no_grad()
-def clip_grad_norm_(
-    parameters: Iterable[nn.Parameter], max_norm: float, *, error_if_nonfinite: bool = False
-) -> Tensor:
+def clip_grad_norm_(parameters: Iterable[nn.Parameter], max_norm: float, *, error_if_nonfinite: bool = False) -> Tensor:
     """Scale all gradients so that their global L2 norm is at most ``max_norm``. A collective.
 
     Works with any optimizer. ``overlap.AdamW(max_grad_norm=...)`` does the same inside its update, without this pass.
@@ -121,7 +127,9 @@ def clip_grad_norm_(
     adopt_foreign_gradients(flats)
     norm = global_norm(flats, comm_of(flats))
     if error_if_nonfinite and norm[1].item():
-        raise StateError(message("gradient norm", "be finite", norm[0].item(), "lower the learning rate or skip the step"))
+        raise StateError(
+            message("gradient norm", "be finite", norm[0].item(), "lower the learning rate or skip the step")
+        )
     coefficient = clip_coefficient(norm, max_norm)
     for flat in flats:
         if flat.grad is not None:
@@ -135,13 +143,12 @@ def comm_of(flats: Sequence[Flat]) -> Communicator:
     Raises:
         ConfigError: no flats, or flats of several meshes.
     """
-    meshes = {id(flat.mesh): flat.mesh for flat in flats}
+    meshes = {flat.mesh for flat in flats}  # units sharded one by one have equal meshes, not one object
     if len(meshes) != 1:
         raise ConfigError(
             message("parameters", "come from one sharded model", f"{len(meshes)} meshes", "use one call per model")
         )
-    mesh = next(iter(meshes.values()))
-    return compute_communicator(mesh)
+    return compute_communicator(meshes.pop())
 
 
 def check_max_norm(max_norm: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
@@ -13,7 +13,7 @@ from overlap.errors import ConfigError, message
 from overlap.shard.flat import home_of
 
 
-def name_of(param: nn.Parameter) -> str:
+def name_of(param: Tensor) -> str:
     """Fully qualified name of a public parameter."""
     home = home_of(param)
     assert home is not None
@@ -24,7 +24,10 @@ def state_by_name(optimizer: Optimizer) -> dict[str, Any]:
     """Gather nothing, compute nothing: live tensors by name."""
     state = {name_of(param): dict(values) for param, values in optimizer.state.items()}
     groups = [
-        {**{key: value for key, value in group.items() if key != "params"}, "params": list(map(name_of, group["params"]))}
+        {
+            **{key: value for key, value in group.items() if key != "params"},
+            "params": list(map(name_of, group["params"])),
+        }
         for group in optimizer.param_groups
     ]
     return {"state": state, "param_groups": groups}
@@ -54,13 +57,23 @@ def _copy(live: dict[str, Any], given: dict[str, Any]) -> None:
 def _check_groups(mine: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
     if len(mine) != len(theirs):
         raise ConfigError(
-            message("param_groups", f"have {len(mine)} groups", len(theirs), "build the optimizer as it was when saved")
+            message(
+                "param_groups",
+                f"have {len(mine)} groups",
+                len(theirs),
+                "build the optimizer as it was when saved",
+            )
         )
     for number, (have, given) in enumerate(zip(mine, theirs, strict=True)):
         odd = sorted(set(have["params"]) ^ set(given["params"]))
         if odd:
             raise ConfigError(
-                message(f"param group {number}", "hold the same parameters", f"a difference in {odd[:3]}", "match groups")
+                message(
+                    f"param group {number}",
+                    "hold the same parameters",
+                    f"a difference in {odd[:3]}",
+                    "match groups",
+                )
             )
 
 

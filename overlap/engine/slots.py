@@ -47,9 +47,7 @@ class SlotMap:
         )
 
 
-def place_units(
-    units: Sequence[Unit], order: tuple[int, ...], options: ShardOptions, device: torch.device
-) -> SlotMap:
+def place_units(units: Sequence[Unit], order: tuple[int, ...], options: ShardOptions, device: torch.device) -> SlotMap:
     """Allocate slots and give every unit its own.
 
     Stage 3: leaf units share a ring of ``prefetch + 1``: one computes while ``prefetch`` arrive. Without reshard after
@@ -59,9 +57,7 @@ def place_units(
     shared = not options.resident and options.reshard_after_forward
     ring = options.prefetch + 1 if shared else max(sum(leaf), 1)
     numbers = ring_slots(order, leaf, ring)
-    of_unit = tuple(
-        number if unit.slot_bytes else NO_SLOT for unit, number in zip(units, numbers, strict=True)
-    )
+    of_unit = tuple(number if unit.slot_bytes else NO_SLOT for unit, number in zip(units, numbers, strict=True))
     sizes: dict[int, int] = {}
     for unit, number in zip(units, of_unit, strict=True):
         if number != NO_SLOT:

@@ -143,9 +143,7 @@ def _gather_difference(units: Sequence[Unit], plan: Plan, options: ShardOptions,
 
 
 def _padding(units: Sequence[Unit], plan: Plan, options: ShardOptions, world: int) -> float:
-    gathers = sum(
-        op.bytes - _gather_exact(units[op.index], world, False) for op in plan.ops if op.kind is Kind.GATHER
-    )
+    gathers = sum(op.bytes - _gather_exact(units[op.index], world, False) for op in plan.ops if op.kind is Kind.GATHER)
     reductions = sum(op.bytes for op in plan.ops if op.kind is Kind.REDUCE)
     exact = sum(
         _reduce_exact(unit, options, world, replicated) * (1 if options.sharded and not replicated else 2)

@@ -48,19 +48,35 @@ class Executor:
             lanes: the other lanes by name.
             trace: records compute and stalls; None records nothing.
         """
-        self.spec, self._bindings, self._compute, self._lanes, self.trace = spec, bindings, compute, lanes, trace
+        self.spec, self._bindings, self._compute, self._lanes, self.trace = (
+            spec,
+            bindings,
+            compute,
+            lanes,
+            trace,
+        )
         self.plan: Plan | None = None
         self.record: list[Position] = []
         self.issued: list[str] = []
         self.departures = 0
         self._jobs: dict[Op, Job] = {}
         self._events: dict[str, Event] = {}
+        self._latest: Event = DONE  # of the compute lane: all compute so far has finished
         self._released: dict[int, Event] = {}  # slot -> its last reader has finished
         self._holds: dict[int, int] = {}  # slot -> unit whose parameters it has, or is about to have
         self._open: set[int] = set()  # units between entry and exit
         self._gathered: dict[int, Event] = {}  # unit -> its last gather
         self._buffer_reduced: dict[int, Event] = {}  # bucket buffer -> its last reduction
-        self._reset(None, ())
+        # The plan in hand: compute and gathers in order with a cursor; reductions in an order of their own.
+        self._track: list[Op] = []
+        self._numbers: dict[str, int] = {}  # event -> place of its op in the plan
+        self._cursor = 0
+        self._packs: dict[int, Op] = {}
+        self._reductions: dict[int, Op] = {}
+        self._order: list[int] = []
+        self._to_reduce: list[int] = []
+        self._ready: set[int] = set()
+        self._reduces = True
 
     # -- a pass ------------------------------------------------------------------------------------------------
 
@@ -77,6 +93,8 @@ class Executor:
         self._holds = {s: u for s, u in self._holds.items() if units[u].resident and not stale}
         if self.trace is not None:
             self.trace.begin()
+        for unit in self._holds.values():  # a pass that skipped the unit has not waited for its gather
+            self._wait(self._gathered.get(unit, DONE), units[unit].name)
         self._issue(Op(Kind.BEGIN, -1, 0, (), "begun"))
 
     def reach(self, position: Position) -> None:
@@ -94,7 +112,7 @@ class Executor:
         """All gradients of a bucket are there: reduce it, and those behind it in order that waited for it."""
         self._ready.add(bucket)
         while self._to_reduce and self._to_reduce[0] in self._ready:
-            self._reduce(self._to_reduce.pop(0))
+            self._reduce_next()
 
     def open_backward(self, *, reduce: bool) -> None:
         """A backward starts.
@@ -102,6 +120,7 @@ class Executor:
         Args:
             reduce: False only packs (accumulates); nothing goes over the wire.
         """
+        self._await_reductions()  # of a backward that failed
         self._reduces = reduce
         self._to_reduce = list(self._order)
         self._ready = set()
@@ -109,23 +128,29 @@ class Executor:
     def flush(self) -> None:
         """No more gradients will come: reduce what is left, in order."""
         while self._to_reduce:
-            self._reduce(self._to_reduce.pop(0))
+            self._reduce_next()
 
     def repeat(self, bucket: int) -> None:
         """Reduce a bucket once more: gradients have reached it after it was packed."""
         self._packs.pop(bucket, None)
         self.departures += 1
         self._reduce(bucket)
+        # The plan's end waits for the plan's last reduction, which this one comes after.
+        self._wait(self._buffer_reduced.get(self.spec.buckets[bucket].buffer, DONE), "reduce")
 
     def finish(self) -> None:
         """Let compute wait for the last reduction."""
         if self.plan is None or not self._advance(Position(Kind.END, -1)):
             # A plan is for one backward; a further one over the same graph goes without.
             self.plan = None
-            for event in self._buffer_reduced.values():
-                self._wait(event, "reduce")
+            self._await_reductions()
+        self._buffer_reduced.clear()
         if self.trace is not None:
             self.trace.finish()
+
+    def _await_reductions(self) -> None:
+        for event in self._buffer_reduced.values():
+            self._wait(event, "reduce")
 
     def relocate(self, spec: StepSpec) -> None:
         """Units have moved to other slots: what is gathered is gone, and jobs must be made anew. Between passes."""
@@ -143,13 +168,13 @@ class Executor:
         self._open = set()
         # Reductions have their own cursor: a bucket leaves when its gradients are there, in an order all ranks share.
         self._track = [op for op in plan.ops[1:] if not _reduces(op)] if plan else []
+        self._numbers = {op.records: number for number, op in enumerate(plan.ops)} if plan else {}
         self._reductions = {op.index: op for op in plan.ops if op.kind is Kind.REDUCE} if plan else {}
         self._packs = {op.index: op for op in plan.ops if op.kind is Kind.PACK} if plan else {}
         self._order = [*self._packs, *(b for b in reduce_order if b not in self._packs)]
         self._cursor = 0
-        self._to_reduce: list[int] = []
-        self._ready: set[int] = set()
-        self._reduces = True
+        self._to_reduce = []
+        self._ready = set()
 
     def _advance(self, position: Position) -> bool:
         """Issue everything up to the position's op; False if the plan has none ahead."""
@@ -160,7 +185,8 @@ class Executor:
             if op.kind is Kind.GATHER:
                 self._issue(op)
             else:  # skipped on this rank; the plan's collectives still take place, in the plan's order
-                self._events[op.records] = DONE
+                # A wait for this exit stands for all exits before it: wait for compute as far as it has come.
+                self._events[op.records] = self._latest
                 self.departures += op.kind in EXIT_OF_ENTRY
         self._cursor = found + 1
         self._issue(self._track[found])
@@ -178,9 +204,24 @@ class Executor:
                 return number
         return None
 
+    def _reduce_next(self) -> None:
+        bucket = self._to_reduce.pop(0)
+        self.record.append(Position(Kind.PACK, bucket))
+        if self.plan is not None and bucket in self._packs:
+            self._gather_ahead_of(self._packs[bucket])
+        self._reduce(bucket)
+
+    def _gather_ahead_of(self, pack: Op) -> None:
+        """Gathers that the plan has between the last position and this pack."""
+        while self._cursor < len(self._track):
+            op = self._track[self._cursor]
+            if op.kind is not Kind.GATHER or self._numbers[op.records] > self._numbers[pack.records]:
+                return
+            self._issue(op)
+            self._cursor += 1
+
     def _reduce(self, bucket: int) -> None:
         buffer = self.spec.buckets[bucket].buffer
-        self.record.append(Position(Kind.PACK, bucket))
         pack, reduction = self._packs.get(bucket), self._reductions.get(bucket)
         if pack is None or reduction is None:
             spec = self.spec.buckets[bucket]
@@ -227,10 +268,21 @@ class Executor:
         self.issued.append(op.records)
         if op.lane is LaneName.COMPUTE:
             event = self._on_compute(op, job, waits)
+            if op.kind not in EXIT_OF_ENTRY:
+                self._latest = event
         else:
-            event = self._lanes[op.lane].submit(job, waits)
+            event = self._submit(op, job, waits)
         self._events[op.records] = event
         self._note(op, event)
+        return event
+
+    def _submit(self, op: Op, job: Job, waits: Sequence[Event]) -> Event:
+        if self.trace is None:
+            return self._lanes[op.lane].submit(job, waits)
+        start = self.trace.mark()
+        event = self._lanes[op.lane].submit(job, waits)
+        if event is DONE:  # an inline lane: compute stood still while it ran
+            self.trace.stall(job.unit, start)
         return event
 
     def _on_compute(self, op: Op, job: Job, waits: Iterable[Event]) -> Event:
@@ -266,7 +318,7 @@ class Executor:
     def _wait(self, event: Event, unit: str) -> None:
         if event is DONE:
             return
-        start = self.trace.pause() if self.trace is not None else None
+        start = self.trace.mark() if self.trace is not None else None
         waited = self._compute.wait(event, unit)
         if self.trace is not None and waited:
             self.trace.stall(unit, start)

@@ -14,6 +14,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from overlap.errors import StateError, message
+
 
 class Event(Protocol):
     """A fact that becomes true once, named by what has finished."""
@@ -82,7 +84,9 @@ class Lane(Protocol):
 class ComputeLane(Lane, Protocol):
     """The caller's own order of work: module code runs here, between the calls."""
 
-    clock: Clock
+    @property
+    def clock(self) -> Clock:
+        """Stamps the compute lane."""
 
     def wait(self, event: Event, label: str) -> bool:
         """Hold compute until ``event``; True if it may really have waited. Raises what failed the event."""
@@ -102,3 +106,12 @@ class DoneEvent:
 
 
 DONE = DoneEvent()
+
+
+def refuse_closed(name: str) -> None:
+    """What every lane does with a job after it was closed.
+
+    Raises:
+        StateError: always.
+    """
+    raise StateError(message(f"lane {name}", "be open", "a closed lane", "shard the model again"))

@@ -10,8 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from overlap.errors import DesyncError, OverlapError, StateError, message
-from overlap.schedule.lanes import DONE, Event, Job, Watch
+from overlap.errors import DesyncError, OverlapError, message
+from overlap.schedule.lanes import DONE, Event, Job, Watch, refuse_closed
 
 
 class HostEvent:
@@ -120,7 +120,7 @@ class ThreadLane:
     def submit(self, job: Job, waits: Sequence[Event]) -> HostEvent:
         """Queue the job; the event fails if the job or one of its waits does."""
         if self._closed:
-            raise StateError(message(f"lane {self.name}", "be open", "a closed lane", "shard the model again"))
+            refuse_closed(self.name)
         event = HostEvent(job.event)
         self._jobs.put((job, waits, event))
         return event
@@ -157,16 +157,20 @@ class InlineLane:
     def __init__(self, name: str, *, watch: Watch | None = None, timeout_s: float = 600.0) -> None:
         self.name = name
         self._watch, self._timeout_s = watch, timeout_s
+        self._closed = False
 
     def submit(self, job: Job, waits: Sequence[Event]) -> Event:
         """Wait, run, return a true event."""
+        if self._closed:
+            refuse_closed(self.name)
         for wait in waits:
             wait_host(wait, self._timeout_s, job.label)
         run_job(job, self.name, self._watch)
         return DONE
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Nothing is queued; take no more."""
+        self._closed = True
 
 
 class HostComputeLane(InlineLane):

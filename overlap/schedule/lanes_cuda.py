@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from overlap.schedule.lanes import Event, Job, Watch
+from overlap.schedule.lanes import Event, Job, Watch, refuse_closed
 
 # CUDA's priorities are negative for high; NCCL kernels must not queue behind a full device of compute blocks.
 HIGH_PRIORITY = -1
@@ -59,8 +59,11 @@ class _Stream:
     def __init__(self, cuda: Any, clock: CudaClock, name: str, watch: Watch | None) -> None:
         self.name, self.clock = name, clock
         self._cuda, self._watch = cuda, watch
+        self._closed = False
 
     def _run(self, stream: Any, job: Job, waits: Sequence[Event]) -> CudaEvent:
+        if self._closed:
+            refuse_closed(self.name)
         for wait in waits:
             if isinstance(wait, CudaEvent):
                 stream.wait_event(wait.raw)
@@ -78,7 +81,8 @@ class _Stream:
             self._watch.span(self.name, job, start, self.clock.mark())
 
     def close(self) -> None:
-        """Streams belong to CUDA's pool; queued work finishes by itself."""
+        """Streams belong to CUDA's pool; queued work finishes by itself. Take no more."""
+        self._closed = True
 
 
 class CudaLane(_Stream):

@@ -85,7 +85,13 @@ class _Builder:
         return Plan(mode, self.spec, self.prefetch, tuple(self.ops))
 
     def _emit(
-        self, kind: Kind, index: int, event: str, waits: tuple[str, ...] = (), size: int = 0, frees: bool = False
+        self,
+        kind: Kind,
+        index: int,
+        event: str,
+        waits: tuple[str, ...] = (),
+        size: int = 0,
+        frees: bool = False,
     ) -> str:
         self.seen[event] += 1
         unique = event if self.seen[event] == 1 else f"{event}#{self.seen[event]}"
@@ -112,9 +118,7 @@ class _Builder:
     def _exit(self, number: int, position: Position) -> None:
         name = "forward_done" if position.kind is Kind.FORWARD_END else "backward_done"
         frees = number in self.frees
-        self.exit_event[number] = self._emit(
-            position.kind, position.unit, f"{name}:{position.unit}", frees=frees
-        )
+        self.exit_event[number] = self._emit(position.kind, position.unit, f"{name}:{position.unit}", frees=frees)
 
     def _pack(self, bucket: int) -> None:
         spec = self.spec.buckets[bucket]
@@ -149,9 +153,7 @@ def _needs(spec: StepSpec, positions: Sequence[Position], stale: bool) -> list[_
     return needs
 
 
-def _issue_points(
-    positions: Sequence[Position], needs: Sequence[_Need], prefetch: int
-) -> dict[int, list[_Need]]:
+def _issue_points(positions: Sequence[Position], needs: Sequence[_Need], prefetch: int) -> dict[int, list[_Need]]:
     """Position before which each gather is issued; never earlier than the gather before it."""
     entries = [n for n, position in enumerate(positions) if position.kind in EXIT_OF_ENTRY]
     rank = {number: n for n, number in enumerate(entries)}

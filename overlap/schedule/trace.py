@@ -41,20 +41,27 @@ class ComputeTrace:
             self._open.remove(label)
         self._since = self._clock.mark() if self._open else None
 
-    def pause(self) -> Any:
-        """Close the running segment; the next one starts here unless a stall or a job comes between."""
+    def mark(self) -> Any:
+        """Now, on the compute lane."""
+        return self._clock.mark()
+
+    def pause(self) -> None:
+        """Close the running segment; the next one starts here."""
         now = self._clock.mark()
-        if self._since is not None and self._open:
-            kind, unit = self._open[-1]
-            self._watch.span("compute", Job("", kind, unit), self._since, now)
+        self._close_segment(now)
         self._since = now if self._open else None
-        return now
 
     def stall(self, unit: str, start: Any) -> None:
         """Compute stood still from ``start`` until now, waiting for ``unit``."""
+        self._close_segment(start)
         now = self._clock.mark()
         self._watch.span("compute", Job("", "stall", unit), start, now)
         self._since = now if self._open else None
+
+    def _close_segment(self, end: Any) -> None:
+        if self._since is not None and self._open:
+            kind, unit = self._open[-1]
+            self._watch.span("compute", Job("", kind, unit), self._since, end)
 
     def resume(self) -> None:
         """A job of the compute lane has run; the enclosing segment starts again."""

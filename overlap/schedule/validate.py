@@ -37,8 +37,8 @@ def validate(plan: Plan, *, memory_limit: int | None = None) -> None:
 
     Raises:
         PlanError: an event is waited for before it is recorded; a slot is read before it is gathered or refilled
-            while it is read; a bucket buffer is packed while it is reduced; the pass ends before a reduction; or
-            memory exceeds the limit.
+            while it is read; a bucket is packed and never reduced, or its buffer packed while it is reduced; the pass
+            ends before a reduction; or memory exceeds the limit.
     """
     before = _happens_before(plan.ops)
     _check_slots(plan, before)
@@ -103,7 +103,8 @@ def _check_slots(plan: Plan, before: Sequence[int]) -> None:
 
 
 def _reads(plan: Plan) -> list[_Read]:
-    reads, opened = [], {}
+    reads: list[_Read] = []
+    opened: dict[tuple[Kind, int], int] = {}
     for number, op in enumerate(plan.ops):
         if op.index < 0 or op.kind in (Kind.PACK, Kind.REDUCE) or plan.spec.units[op.index].slot == NO_SLOT:
             continue
@@ -123,10 +124,12 @@ def _check_buffers(plan: Plan, before: Sequence[int]) -> None:
         if op.kind is Kind.PACK:
             packed[op.index] = number
         elif op.kind is Kind.REDUCE:
-            pack = packed[op.index]
+            pack = packed.pop(op.index, number)  # an op is not before itself: never packed counts as too late
             if not _ordered(before, pack, number):
                 raise _fault(plan, "a bucket must be packed before it is reduced", (pack, number))
             uses.setdefault(plan.spec.buckets[op.index].buffer, []).append((pack, number))
+    if packed:
+        raise _fault(plan, "a bucket must be reduced after it is packed", tuple(packed.values()))
     for turns in uses.values():
         for (_, reduced), (pack, _) in zip(turns, turns[1:], strict=False):
             if not _ordered(before, reduced, pack):

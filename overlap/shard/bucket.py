@@ -120,8 +120,8 @@ def make_buckets(
             if flat.key.replicated and merge_replicated:
                 small.append(flat)
                 continue
-            for run in reversed(pieces(flat.layout, range(len(flat.params)), max_numel)):
-                buckets.append(_from_run(unit.name, flat, run, dtype, ranks))
+            runs = reversed(pieces(flat.layout, range(len(flat.params)), max_numel))
+            buckets += [_from_run(unit.name, flat, run, dtype, ranks) for run in runs]
     if small:
         buckets.append(_from_flats("replicated", small, dtype, ranks))
     return buckets

@@ -12,11 +12,12 @@ shard holds them whole, and compute uses it directly.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
@@ -36,6 +37,13 @@ class FlatKey:
     compute_dtype: torch.dtype
 
 
+class InOrder(Protocol):
+    """Runs work behind everything that compute has been given before."""
+
+    def __call__(self, kind: str, nbytes: int, run: Callable[[], None]) -> None:
+        """``kind`` and ``nbytes`` (memory read and written) are for the timeline."""
+
+
 @dataclass(eq=False, slots=True)
 class Flat:
     """Buffers of one flat.
@@ -51,6 +59,7 @@ class Flat:
         grad: ``[shard_numel]``, gradient dtype; given by the engine, None for frozen parameters.
         exp_avg: ``[shard_numel]`` fp32, given by ``overlap.AdamW``.
         exp_avg_sq: ``[shard_numel]`` fp32, given by ``overlap.AdamW``.
+        order: how an engine runs work in the order of its compute lane.
         updated: the fused optimizer has written master and shard since the last refresh.
     """
 
@@ -65,6 +74,14 @@ class Flat:
     exp_avg: Tensor | None = None
     exp_avg_sq: Tensor | None = None
     updated: bool = False
+    order: InOrder | None = None
+
+    def in_order(self, kind: str, nbytes: int, run: Callable[[], None]) -> None:
+        """Do work in the order of compute: at once while there is no engine, else as a job of its compute lane."""
+        if self.order is None:
+            run()
+        else:
+            self.order(kind, nbytes, run)
 
     def add(self, param: ShardedParam) -> None:
         """Take in the parameter at the next place of the layout."""
@@ -101,15 +118,13 @@ class Home(NamedTuple):
     param: ShardedParam
 
 
-def home_of(parameter: nn.Parameter) -> Home | None:
+def home_of(parameter: Tensor) -> Home | None:
     """Flat and sharded parameter behind a public face; None for any other parameter."""
     home: Home | None = parameter.__dict__.get(_HOME_MARK)
     return home
 
 
-def empty_flat(
-    key: FlatKey, layout: FlatLayout, rank: int, device: torch.device, mesh: DeviceMesh
-) -> Flat:
+def empty_flat(key: FlatKey, layout: FlatLayout, rank: int, device: torch.device, mesh: DeviceMesh) -> Flat:
     """Allocate a flat; padding is zero and stays so, so that norms and updates may run over all of it."""
     master = torch.zeros(layout.shard_numel, dtype=key.master_dtype, device=device)
     same = key.master_dtype == key.compute_dtype

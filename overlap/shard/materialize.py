@@ -1,17 +1,15 @@
-"""From a module as it was built to one whose weights exist and are the same on every rank."""
+"""Meta-device modules: give their tensors memory and values, unit by unit."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
-from overlap.comm.collective import Communicator
-from overlap.comm.control import ControlChannel
-from overlap.errors import ConfigError, StateError, message
+from overlap import _compat
+from overlap.errors import ConfigError, message
 
 
 def materialize(
@@ -58,7 +56,7 @@ def _reset_of(name: str, module: nn.Module) -> Callable[[nn.Module], None]:
                 "define reset_parameters(), also for its buffers, or pass init_fn",
             )
         )
-    return lambda built: built.reset_parameters()  # type: ignore[operator, union-attr, no-any-return]
+    return lambda built: built.reset_parameters()  # type: ignore[operator]
 
 
 def _poison(module: nn.Module) -> None:
@@ -73,45 +71,15 @@ def _check_filled(name: str, module: nn.Module) -> None:
         if tensor.is_floating_point() and torch.isnan(tensor).any():
             where = f"{name}.{owned}" if name else owned
             raise ConfigError(
-                message(f"tensor {where!r}", "be filled by the initialiser", "uninitialised values", "set it there too")
+                message(
+                    f"tensor {where!r}",
+                    "be filled by the initialiser",
+                    "uninitialised values",
+                    "set it there too",
+                )
             )
 
 
 def _move(module: nn.Module, device: torch.device) -> None:
     if any(tensor.device != device for tensor in _own_tensors(module)):
-        module._apply(lambda tensor: tensor.to(device), recurse=False)
-
-
-def broadcast_initial(tensors: Iterable[Tensor], comm: Communicator) -> None:
-    """Overwrite every rank's tensors with rank 0's. A collective."""
-    for tensor in tensors:
-        source = tensor.detach().contiguous()
-        comm.broadcast(source, 0, "init")
-        if comm.rank != 0:
-            tensor.detach().copy_(source)
-
-
-def verify_initial(named: Iterable[tuple[str, Tensor]], control: ControlChannel) -> None:
-    """Make sure that all ranks hold the same bits. A collective.
-
-    Raises:
-        StateError: naming the first tensor that differs.
-    """
-    digests = {name: _digest(tensor) for name, tensor in named}
-    everyone = control.gather_object(digests)
-    for name, digest in digests.items():
-        odd = [rank for rank, theirs in enumerate(everyone) if theirs.get(name) != digest]
-        if odd:
-            raise StateError(
-                message(
-                    f"initial {name!r}",
-                    "be equal on all ranks",
-                    f"other values on ranks {odd}",
-                    'seed the ranks alike or use init="broadcast"',
-                )
-            )
-
-
-def _digest(tensor: Tensor) -> str:
-    flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
-    return hashlib.sha256(flat.numpy().tobytes()).hexdigest()
+        _compat.move_own_tensors(module, device)

@@ -40,7 +40,12 @@ def _matching(model: nn.Module, rule: UnitRule) -> list[nn.Module]:
     if isinstance(rule, int) and not isinstance(rule, bool) and rule > 0:
         return list(_largest_within(model, rule))
     raise ConfigError(
-        message("unit", "be a module class, a name pattern or a positive size", rule, 'e.g. unit=Block or "blocks.*"')
+        message(
+            "unit",
+            "be a module class, a name pattern or a positive size",
+            rule,
+            'e.g. unit=Block or "blocks.*"',
+        )
     )
 
 
@@ -54,7 +59,7 @@ def _largest_within(module: nn.Module, size: int) -> Iterator[nn.Module]:
     for child in module.children():
         count = sum(param.numel() for param in child.parameters())
         # A container such as ModuleList has no forward to hook: look inside it.
-        if 0 < count <= size and type(child).forward is not nn.Module.forward:  # type: ignore[comparison-overlap]
+        if 0 < count <= size and type(child).forward is not nn.Module.forward:
             yield child
         else:
             yield from _largest_within(child, size)

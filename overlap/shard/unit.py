@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
-from overlap.comm.collective import Piece
 from overlap.config import ShardOptions
 from overlap.shard.flat import Flat
 from overlap.shard.param import ShardedParam
+from overlap.shard.piece import Piece
 from overlap.shard.slot import Slot, aligned_bytes
 
 

@@ -1,0 +1,27 @@
+"""Over a slow network communication hides under compute: a step takes about the larger of both, not their sum."""
+
+import pytest
+from support.ranks import Ranks
+from support.slow_model import time_steps
+
+WORLD = 2
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_a_step_is_closer_to_the_larger_part_than_to_the_sum(ranks: Ranks, stage: int) -> None:
+    lanes = ranks(WORLD, time_steps, stage, "auto")[0]
+    serial = ranks(WORLD, time_steps, stage, "inline")[0]
+    # The serial run is the sum of compute and communication, on this machine, in this minute.
+    larger = max(serial.compute_s, serial.comm_s)
+    assert serial.step_s > 0.9 * (serial.compute_s + serial.comm_s)
+    assert lanes.step_s - larger < 0.5 * (serial.step_s - larger)
+
+
+def test_the_timeline_tells_hidden_from_exposed(ranks: Ranks) -> None:
+    lanes = ranks(WORLD, time_steps, 3, "auto")[0]
+    serial = ranks(WORLD, time_steps, 3, "inline")[0]
+    assert lanes.ratio is not None
+    assert lanes.ratio > 0.5
+    assert serial.ratio is not None
+    assert serial.ratio < 0.1
+    assert serial.exposed_s > 0.9 * serial.comm_s
