@@ -50,3 +50,18 @@ def on_accumulated(param: Tensor, hook: Callable[[Tensor], None]) -> None:
 def move_own_tensors(module: nn.Module, device: torch.device) -> None:
     """Move the parameters and buffers that a module itself owns, not those of its submodules."""
     module._apply(lambda tensor: tensor.to(device), recurse=False)  # type: ignore[no-untyped-call]
+
+
+def parameter_table(module: nn.Module) -> dict[str, nn.Parameter | None]:
+    """The dictionary in which a module registers its own parameters."""
+    return module._parameters
+
+
+def version_of(tensor: Tensor) -> int:
+    """How often a tensor, or a view of it, has been changed in place."""
+    return tensor._version
+
+
+def base_of(tensor: Tensor) -> Tensor | None:
+    """What a tensor is a view of; None for any other tensor."""
+    return tensor._base

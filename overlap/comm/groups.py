@@ -76,7 +76,9 @@ def _new_group(ranks: tuple[int, ...], lane: str, backend: str | None, timeout: 
         list(ranks),
         timeout=timeout,
         backend=backend,
-        use_local_synchronization=True,  # ranks outside the base group need not take part
+        # Ranks outside the base group need not take part. With none outside, torch's names by count are safer: its
+        # names for local groups count those a rank is in, and differ where some rank is in more of them.
+        use_local_synchronization=len(ranks) < dist.get_world_size(),
         group_desc=f"overlap:{lane}",
     )
     assert isinstance(group, ProcessGroup)

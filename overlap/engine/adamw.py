@@ -27,7 +27,7 @@ from overlap.engine.norm import (
     home,
 )
 from overlap.engine.optimizer_state import load_by_name, state_by_name
-from overlap.errors import ConfigError, message
+from overlap.errors import ConfigError, StateError, message
 from overlap.shard.flat import Flat
 from overlap.shard.param import ShardedParam
 
@@ -81,9 +81,10 @@ class AdamW(torch.optim.Optimizer):
             ConfigError: a parameter is not from a sharded model, or a value is out of range.
         """
         if max_grad_norm is not None:
-            check_max_norm(max_grad_norm)
+            check_max_norm(max_grad_norm, "max_grad_norm")
         self.max_grad_norm = max_grad_norm
         self.grad_norm: Tensor | None = None
+        self._moments: dict[int, Tensor] = {}  # of each flat, as this optimizer knows them
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
         super().__init__(params, defaults)
 
@@ -92,14 +93,25 @@ class AdamW(torch.optim.Optimizer):
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         _check_group(group)
-        for param in group["params"]:
-            flat, behind = home(param)
+        for flat, behind in map(home, group["params"]):
             if behind.trainable:
+                if flat.exp_avg is None or behind.has_moments:
+                    self._renew_moments(flat)
+                self._give_moments(flat, behind)
+
+    def _renew_moments(self, flat: Flat) -> None:
+        """Those that are there, if any, belong to an optimizer built before: it keeps them, but may not step again."""
+        flat.exp_avg, flat.exp_avg_sq = torch.zeros_like(flat.master), torch.zeros_like(flat.master)
+        for behind in flat.params:
+            behind.has_moments = False
+            if behind.public in self.state:
                 self._give_moments(flat, behind)
 
     def _give_moments(self, flat: Flat, behind: ShardedParam) -> None:
-        if flat.exp_avg is None or flat.exp_avg_sq is None:
-            flat.exp_avg, flat.exp_avg_sq = torch.zeros_like(flat.master), torch.zeros_like(flat.master)
+        assert flat.exp_avg is not None
+        assert flat.exp_avg_sq is not None
+        behind.has_moments = True
+        self._moments[id(flat)] = flat.exp_avg
         self.state[behind.public] = {
             "step": 0,
             "exp_avg": flat.rows_of(flat.exp_avg, behind),
@@ -124,12 +136,16 @@ class AdamW(torch.optim.Optimizer):
 
         Returns:
             What ``closure`` returned.
+
+        Raises:
+            StateError: a later optimizer has taken over some of the parameters.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         flats = flats_of(param for group in self.param_groups for param in group["params"])
+        self._check_newest(flats)
         adopt_foreign_gradients(flats)
         scale = self._clip(flats, grad_scale) if self.max_grad_norm is not None and flats else grad_scale
         runs = self._runs()
@@ -138,6 +154,17 @@ class AdamW(torch.optim.Optimizer):
                 flat.in_order("update", run.nbytes(flat), partial(_update, flat, run, scale, skip))
                 flat.updated = True
         return loss
+
+    def _check_newest(self, flats: list[Flat]) -> None:
+        if any(self._moments.get(id(flat), flat.exp_avg) is not flat.exp_avg for flat in flats):
+            raise StateError(
+                message(
+                    "optimizer AdamW",
+                    "be the last one built over its parameters",
+                    "parameters whose moments a later one holds",
+                    "step the later one, or load this one's state_dict into it",
+                )
+            )
 
     def _clip(self, flats: list[Flat], grad_scale: Tensor | None) -> Tensor:
         """The factor that unscales and clips; remembers the norm before clipping."""
@@ -176,9 +203,9 @@ class AdamW(torch.optim.Optimizer):
         """Take over what ``state_dict`` gave, by name; groups by position.
 
         Raises:
-            ConfigError: names or groups differ; nothing has been changed then.
+            ConfigError: names, groups or shapes differ, or a value is out of range; nothing has been changed then.
         """
-        load_by_name(self, state_dict)
+        load_by_name(self, state_dict, _check_group)
 
 
 def _extend(runs: list[_Run], behind: ShardedParam, group: dict[str, Any], step: int) -> None:

@@ -16,7 +16,7 @@ from overlap.config import ShardOptions
 from overlap.engine.initial import broadcast_initial, verify_initial
 from overlap.errors import StateError, message
 from overlap.shard.flat import Flat, FlatKey, empty_flat
-from overlap.shard.layout import lay_out, splits
+from overlap.shard.layout import lay_out, split_dim
 from overlap.shard.materialize import materialize
 from overlap.shard.param import (
     REPLACED_MARK,
@@ -134,14 +134,14 @@ def _build_flats(
         # Integer parameters have no gradient and no compute dtype: they stay as they are, whole on every rank.
         if param.is_floating_point() and param.numel() > 0:
             by_key.setdefault(_key(param, group.world, options), []).append(param)
-    return tuple(_build_flat(key, params, named, group) for key, params in by_key.items())
+    return tuple(_build_flat(key, params, named, group, options) for key, params in by_key.items())
 
 
 def _key(param: nn.Parameter, world: int, options: ShardOptions) -> FlatKey:
-    sharded = options.sharded and splits(tuple(param.shape), world, options.replicate_max_numel)
+    dim = split_dim(tuple(param.shape), world, options.replicate_max_numel) if options.sharded else None
     trainable = param.requires_grad
     return FlatKey(
-        replicated=not sharded,
+        replicated=dim is None,
         trainable=trainable,
         # Frozen weights are never updated: no reason to widen them.
         master_dtype=torch.float32 if trainable else param.dtype,
@@ -154,9 +154,12 @@ def _build_flat(
     originals: list[nn.Parameter],
     named: dict[nn.Parameter, tuple[str, tuple[Owner, ...]]],
     group: ShardGroup,
+    options: ShardOptions,
 ) -> Flat:
     world = 1 if key.replicated else group.world
-    layout = lay_out([tuple(param.shape) for param in originals], world)
+    shapes = [tuple(param.shape) for param in originals]
+    dims = [split_dim(shape, world, options.replicate_max_numel) or 0 for shape in shapes]
+    layout = lay_out(shapes, world, dims)
     flat = empty_flat(key, layout, group.rank, group.device, group.mesh)
     for original, place in zip(originals, layout.params, strict=True):
         name, owners = named[original]
@@ -164,7 +167,7 @@ def _build_flat(
         start, rows = place.rows_of(flat.rank)
         with torch.no_grad():
             full = original.detach()
-            local.copy_(full.narrow(0, start, rows) if place.shape else full)
+            local.copy_(full.narrow(place.dim, start, rows) if place.shape else full)
         public = make_public(as_dtensor(local, place, group.mesh, replicated=key.replicated), original)
         flat.add(ShardedParam(name, owners, place, key.trainable, public))
     return flat

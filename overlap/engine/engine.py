@@ -5,8 +5,8 @@ One pass, as the code below meets it (hooks.py calls it, schedule/executor.py ca
     enter_forward(root)      begin the pass: refresh shards, choose the plan
     enter_forward(block)     executor: issue gathers ahead, wait for this unit's; show full parameters
     exit_forward(block)      executor: its slot may be refilled; show sharded parameters
-    enter_backward(block)    as enter_forward, when the gradient of the block's output is there
-    arrived(param)           last gradient of a bucket: pack and reduce; last of a leaf unit: its slot may be refilled
+    enter_backward(block)    as enter_forward, when the gradient of the block's output is there; ends that of the last
+    arrived(param)           last gradient of a bucket: pack and reduce
     finish_backward()        reduce the rest, wait, show gradients
 """
 
@@ -68,12 +68,13 @@ class Engine:
         self.ledger = WireLedger([*self.comms.values(), group.comm, group.control.communicator])
         self._forward: list[Unit] = []
         self._backward: list[Unit] = []
-        self._pending: dict[int, int] = {}  # unit index -> gradients still to come in this backward
         self._end: weakref.ref[Callable[[], None]] | None = None
         self._mode = ("", 0)
         if self._watch is not None:
             self._watch.clock = self.lanes.compute.clock
         self._watch_gradients()
+        # A model that is dropped without close() must not leave its lane threads behind.
+        self._closing = weakref.finalize(self, self.lanes.close)
         for unit in self.units:
             for flat in unit.flats:
                 flat.order = ComputeOrder(self.lanes.compute, trace, unit.name, options.nvtx)
@@ -147,7 +148,7 @@ class Engine:
 
     def backward_trigger(self, unit: Unit) -> Callable[..., None]:
         """What autograd calls when the gradient of a unit's output is there."""
-        return partial(_enter_backward, weakref.ref(self), unit, self.epoch)
+        return partial(_enter_backward, weakref.ref(self), self._index[id(unit)], self.epoch)
 
     def enter_backward(self, unit: Unit, epoch: int) -> None:
         """A unit's backward is about to run; its other outputs may tell so again."""
@@ -165,7 +166,8 @@ class Engine:
         if unit in self._backward:
             return
         if unit.leaf:
-            # Autograd runs in the reverse order of forward, so the leaf before this one has ended.
+            # Autograd runs in the reverse order of forward, so the leaf before this one has ended. Its last gradient
+            # would be too early a sign: frozen parameters may still be read for the gradient of its input.
             self._leave_leaves()
         self._backward.append(unit)
         self.executor.reach(self._at(Kind.BACKWARD, unit))
@@ -177,15 +179,9 @@ class Engine:
             unit.slot is not None and unit not in self._backward and not unit.options.resident
         ):
             self._refuse_unseen(unit)
-        again = param.arrived
         bucket = self.gradients.arrived(param)
         if bucket is not None:
             self.executor.ready(bucket)
-        if not again:
-            index = self._index[id(unit)]
-            self._pending[index] -= 1
-            if self._pending[index] == 0 and unit.leaf:
-                self._leave(unit)
 
     def _refuse_unseen(self, unit: Unit) -> None:
         raise StateError(
@@ -206,7 +202,6 @@ class Engine:
         if self._end is not None:
             self._abandon()
         self.gradients.open_backward(reducing=self.requires_gradient_sync)
-        self._pending = {n: sum(param.trainable for param in unit.params) for n, unit in enumerate(self.units)}
         self.executor.open_backward(reduce=self.requires_gradient_sync)
         end = partial(self.finish_backward)
         self._end = weakref.ref(end)
@@ -217,11 +212,12 @@ class Engine:
         for unit in reversed(self._backward.copy()):
             self._leave(unit)
         self.executor.flush()
-        again = self.gradients.settle(self.group.control) if self.requires_gradient_sync else sorted(self.gradients.late)
+        reducing = self.gradients.reducing
+        again = self.gradients.settle(self.group.control) if reducing else sorted(self.gradients.late)
         for bucket in again:
             self.executor.repeat(bucket)
         self.executor.finish()
-        if self.requires_gradient_sync:
+        if reducing:
             self.gradients.publish()
         for unit in self.units:
             unit.show_public()
@@ -279,7 +275,7 @@ class Engine:
 
     def close(self) -> None:
         """End lane threads; the engine cannot run afterwards."""
-        self.lanes.close()
+        self._closing()
 
     # -- inside ------------------------------------------------------------------------------------------------
 
@@ -290,21 +286,29 @@ class Engine:
         return StepSpec(self.slots.specs(self.units), self.gradients.specs())
 
     def _watch_gradients(self) -> None:
+        # Hooks live in C++ where the garbage collector does not look: they hold numbers, nothing of the model.
         me = weakref.ref(self)
-        for unit in self.units:
-            for param in unit.params:
+        for n, unit in enumerate(self.units):
+            for k, param in enumerate(unit.params):
                 if param.trainable:
                     assert param.working is not None
-                    _compat.on_accumulated(param.working, partial(_arrived, me, param, unit))
+                    _compat.on_accumulated(param.working, partial(_arrived, me, n, k))
 
 
-def _enter_backward(me: weakref.ref[Engine], unit: Unit, epoch: int, *_: object) -> None:
+def _enter_backward(me: weakref.ref[Engine], unit: int, epoch: int, *_: object) -> None:
+    engine = _alive(me)
+    engine.enter_backward(engine.units[unit], epoch)
+
+
+def _arrived(me: weakref.ref[Engine], unit: int, param: int, _: torch.Tensor) -> None:
+    engine = _alive(me)
+    engine.arrived(engine.units[unit].params[param], engine.units[unit])
+
+
+def _alive(me: weakref.ref[Engine]) -> Engine:
     engine = me()
-    if engine is not None:
-        engine.enter_backward(unit, epoch)
-
-
-def _arrived(me: weakref.ref[Engine], param: ShardedParam, unit: Unit, _: torch.Tensor) -> None:
-    engine = me()
-    if engine is not None:
-        engine.arrived(param, unit)
+    if engine is None:
+        raise StateError(
+            message("model", "live until its backward has run", "a deleted model", "keep a reference to it until then")
+        )
+    return engine

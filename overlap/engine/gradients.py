@@ -195,7 +195,8 @@ def _give_gradient(flat: Flat, dtype: torch.dtype) -> None:
 def _taken_gradient(param: ShardedParam) -> torch.Tensor | None:
     assert param.working is not None
     grad, param.working.grad = param.working.grad, None
-    return grad
+    # Packed in the order in which elements are stored: for most parameters, the tensor as it is.
+    return grad.movedim(param.layout.dim, 0) if grad is not None and param.layout.dim else grad
 
 
 def _sync_with_public(param: ShardedParam) -> None:

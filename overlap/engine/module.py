@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
+from overlap import _compat
 from overlap.config import ShardOptions
 from overlap.engine.build import ShardGroup
 from overlap.engine.engine import Engine
@@ -186,6 +187,6 @@ def _nodes(tensor: Tensor) -> Iterator[Any]:
     """The node that made a tensor; for a view also its base's, which survives an in-place change of the view."""
     if tensor.grad_fn is not None:
         yield tensor.grad_fn
-        base = tensor._base
+        base = _compat.base_of(tensor)
         if base is not None and base.grad_fn is not None:
             yield base.grad_fn

@@ -151,7 +151,7 @@ def comm_of(flats: Sequence[Flat]) -> Communicator:
     return compute_communicator(meshes.pop())
 
 
-def check_max_norm(max_norm: float) -> None:
+def check_max_norm(max_norm: float, name: str = "max_norm") -> None:
     """Refuse what cannot be a norm."""
     if not max_norm > 0:
-        raise ConfigError(message("max_norm", "be above 0", max_norm, "leave it out to not clip"))
+        raise ConfigError(message(name, "be above 0", max_norm, "leave it out to not clip"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -34,11 +35,22 @@ def state_by_name(optimizer: Optimizer) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def load_by_name(optimizer: Optimizer, given: dict[str, Any]) -> None:
-    """Check everything, then copy into the live state."""
+def load_by_name(optimizer: Optimizer, given: dict[str, Any], check_group: Callable[[dict[str, Any]], None]) -> None:
+    """Check everything, then copy into the live state.
+
+    Args:
+        optimizer: whose state is replaced.
+        given: what ``state_by_name`` gave.
+        check_group: raises ``ConfigError`` for a group with a value out of range.
+    """
     mine = state_by_name(optimizer)
+    absent = sorted(mine.keys() - given.keys())
+    if absent:
+        raise ConfigError(message(absent[0], "be in the state_dict", "nothing", "pass what state_dict() gave"))
     _check_groups(mine["param_groups"], given["param_groups"])
     _check_state(mine["state"], given["state"])
+    for group, theirs in zip(optimizer.param_groups, given["param_groups"], strict=True):
+        check_group({**group, **theirs})
     for group, theirs in zip(optimizer.param_groups, given["param_groups"], strict=True):
         group.update({key: value for key, value in theirs.items() if key != "params"})
     for param, values in optimizer.state.items():
@@ -65,7 +77,7 @@ def _check_groups(mine: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> N
             )
         )
     for number, (have, given) in enumerate(zip(mine, theirs, strict=True)):
-        odd = sorted(set(have["params"]) ^ set(given["params"]))
+        odd = sorted(set(have["params"]) ^ set(given["params"]), key=str)
         if odd:
             raise ConfigError(
                 message(
@@ -89,9 +101,14 @@ def _check_state(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
 def _check_entry(what: str, mine: Any, theirs: Any) -> None:
     if theirs is None:
         raise ConfigError(message(what, "be in the state_dict", "nothing", "load a complete state_dict"))
-    shape = tuple(mine.shape) if isinstance(mine, Tensor) else ()
-    given = tuple(theirs.shape) if isinstance(theirs, Tensor) else ()
-    # A plain tensor stands for this rank's rows.
-    local = tuple(mine.to_local().shape) if isinstance(mine, DTensor) and not isinstance(theirs, DTensor) else shape
-    if given != local:
-        raise ConfigError(message(what, f"have shape {local}", given, "load a state_dict of the same model"))
+    rows, given = _rows(mine), _rows(theirs)
+    if given != rows:
+        rule = f"have shape {rows} on this rank"
+        raise ConfigError(message(what, rule, given, "load a state_dict of the same model"))
+
+
+def _rows(value: Any) -> tuple[int, ...]:
+    """Shape on this rank; a plain tensor stands for this rank's rows."""
+    if isinstance(value, DTensor):
+        return tuple(value.to_local().shape)
+    return tuple(value.shape) if isinstance(value, Tensor) else ()

@@ -65,7 +65,7 @@ class Executor:
         self._released: dict[int, Event] = {}  # slot -> its last reader has finished
         self._holds: dict[int, int] = {}  # slot -> unit whose parameters it has, or is about to have
         self._open: set[int] = set()  # units between entry and exit
-        self._gathered: dict[int, Event] = {}  # unit -> its last gather
+        self._gathered: dict[int, Event] = {}  # unit -> its last gather, while compute has not waited for it
         self._buffer_reduced: dict[int, Event] = {}  # bucket buffer -> its last reduction
         # The plan in hand: compute and gathers in order with a cursor; reductions in an order of their own.
         self._track: list[Op] = []
@@ -94,7 +94,7 @@ class Executor:
         if self.trace is not None:
             self.trace.begin()
         for unit in self._holds.values():  # a pass that skipped the unit has not waited for its gather
-            self._wait(self._gathered.get(unit, DONE), units[unit].name)
+            self._await_gather(unit)
         self._issue(Op(Kind.BEGIN, -1, 0, (), "begun"))
 
     def reach(self, position: Position) -> None:
@@ -227,7 +227,7 @@ class Executor:
             spec = self.spec.buckets[bucket]
             pack = Op(Kind.PACK, bucket, spec.pack_bytes, (), f"packed:{bucket}")
             reduction = Op(Kind.REDUCE, bucket, spec.wire_bytes, (pack.records,), f"reduced:{bucket}")
-            self._wait(self._buffer_reduced.get(buffer, DONE), "reduce")
+            self._wait(self._buffer_reduced.get(buffer, DONE), spec.name)
         self._issue(pack)
         if self._reduces:
             self._buffer_reduced[buffer] = self._issue(reduction)
@@ -245,9 +245,13 @@ class Executor:
             self.departures += self.plan is not None
             op = Op(Kind.GATHER, entry.unit, unit.gather_bytes, (), f"gathered:{entry.unit}")
             self._issue(op, extra=(self._events["begun"], self._released.get(unit.slot, DONE)))
-            self._wait(self._gathered[entry.unit], unit.name)
-        elif self.plan is None:
-            self._wait(self._gathered.get(entry.unit, DONE), unit.name)
+        # A plan lets the first entry behind a gather wait for it; this pass may have skipped that one.
+        self._await_gather(entry.unit)
+
+    def _await_gather(self, unit: int) -> None:
+        if unit in self._gathered:
+            self._wait(self._gathered[unit], self.spec.units[unit].name)
+            del self._gathered[unit]  # a gather that failed stays, and raises again
 
     def _refuse_to_overwrite(self, holder: int | None, name: str) -> None:
         if holder in self._open:
@@ -289,6 +293,8 @@ class Executor:
         for name, event in zip(op.waits, waits, strict=True):
             self._wait(event, self._waited_unit(name))
         if op.kind in EXIT_OF_ENTRY:
+            if op.waits:  # for its own gather
+                self._gathered.pop(op.index, None)
             self._compute.enter()
             if self.trace is not None:
                 self.trace.enter(op.kind, job.unit)

@@ -130,7 +130,8 @@ class ThreadLane:
         if not self._closed:
             self._closed = True
             self._jobs.put(None)
-            self._thread.join()
+            if self._thread is not threading.current_thread():  # the last reference may have died in a job of ours
+                self._thread.join()
 
     def _work(self) -> None:
         if self._prepare is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from overlap.errors import OverlapError, message
 from overlap.schedule.op import ENTRY_OF_EXIT, EXIT_OF_ENTRY, Kind, Op
@@ -131,7 +132,7 @@ def _check_buffers(plan: Plan, before: Sequence[int]) -> None:
     if packed:
         raise _fault(plan, "a bucket must be reduced after it is packed", tuple(packed.values()))
     for turns in uses.values():
-        for (_, reduced), (pack, _) in zip(turns, turns[1:], strict=False):
+        for (_, reduced), (pack, _) in pairwise(turns):
             if not _ordered(before, reduced, pack):
                 raise _fault(plan, "a bucket must be reduced before it is packed again", (reduced, pack))
 

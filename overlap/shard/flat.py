@@ -12,6 +12,7 @@ shard holds them whole, and compute uses it directly.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -21,6 +22,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
+from overlap import _compat
 from overlap.shard.layout import FlatLayout
 from overlap.shard.param import ShardedParam, as_dtensor, local_rows
 
@@ -44,7 +46,7 @@ class InOrder(Protocol):
         """``kind`` and ``nbytes`` (memory read and written) are for the timeline."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Flat:
     """Buffers of one flat.
 
@@ -86,7 +88,8 @@ class Flat:
     def add(self, param: ShardedParam) -> None:
         """Take in the parameter at the next place of the layout."""
         self.params.append(param)
-        param.public.__dict__[_HOME_MARK] = Home(self, param)
+        # Weak: a flat holds its public parameters, and both must go when the model goes.
+        param.public.__dict__[_HOME_MARK] = (weakref.ref(self), weakref.ref(param))
 
     def rows_of(self, buffer: Tensor, param: ShardedParam) -> DTensor:
         """This rank's rows of a parameter in one of the flat's buffers, as a DTensor that shares its memory."""
@@ -101,7 +104,7 @@ class Flat:
         """
         changed = False
         for param in self.params:
-            version = param.public._version
+            version = _compat.version_of(param.public)
             changed |= version != param.seen_version
             param.seen_version = version
         if changed and self.shard is not self.master:
@@ -119,9 +122,13 @@ class Home(NamedTuple):
 
 
 def home_of(parameter: Tensor) -> Home | None:
-    """Flat and sharded parameter behind a public face; None for any other parameter."""
-    home: Home | None = parameter.__dict__.get(_HOME_MARK)
-    return home
+    """Flat and sharded parameter behind a public face; None for any other parameter, and once the model is gone."""
+    flat, param = (ref() for ref in parameter.__dict__.get(_HOME_MARK, (_nothing, _nothing)))
+    return Home(flat, param) if flat is not None and param is not None else None
+
+
+def _nothing() -> None:
+    """What a dead reference gives."""
 
 
 def empty_flat(key: FlatKey, layout: FlatLayout, rank: int, device: torch.device, mesh: DeviceMesh) -> Flat:

@@ -8,6 +8,10 @@ fewer on the last. Every rank keeps room for the full count, so that all sizes a
     bucket [N, S]       row r = what the shard of rank r looks like
 
 The tail padding of a parameter lies behind its last row in the slot, so that the full tensor is contiguous there.
+
+A large parameter with too few rows (a few stacked experts) is split along another dimension d. It is stored with d
+moved to the front, so that everything above holds for it too: its "rows" are slices along d, and compute uses a strided
+view.
 """
 
 from __future__ import annotations
@@ -26,7 +30,8 @@ class ParamLayout:
 
     Attributes:
         shape: full shape.
-        rows: size of dimension 0 (1 for a scalar).
+        dim: dimension that is split, and stored first.
+        rows: size of that dimension (1 for a scalar).
         row_numel: elements per row.
         chunk_rows: rows a rank keeps room for.
         offset: start in the shard, in elements.
@@ -34,11 +39,17 @@ class ParamLayout:
     """
 
     shape: tuple[int, ...]
+    dim: int
     rows: int
     row_numel: int
     chunk_rows: int
     offset: int
     full_offset: int
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """Full shape with the split dimension first."""
+        return (self.rows, *self.shape[: self.dim], *self.shape[self.dim + 1 :]) if self.shape else ()
 
     @property
     def numel(self) -> int:
@@ -78,19 +89,20 @@ class FlatLayout:
         return sum(param.numel for param in self.params)
 
 
-def lay_out(shapes: Sequence[tuple[int, ...]], world: int) -> FlatLayout:
+def lay_out(shapes: Sequence[tuple[int, ...]], world: int, dims: Sequence[int] = ()) -> FlatLayout:
     """Place parameters of the given shapes back to back.
 
     Args:
         shapes: full shapes, in order.
-        world: ranks to split dimension 0 over; 1 keeps parameters whole.
+        world: ranks to split over; 1 keeps parameters whole.
+        dims: dimension to split, per parameter; 0 for all when left out.
     """
     params, offset, full_offset = [], 0, 0
-    for shape in shapes:
-        rows = shape[0] if shape else 1
-        row_numel = math.prod(shape[1:])
+    for shape, dim in zip(shapes, dims or [0] * len(shapes), strict=True):
+        rows = shape[dim] if shape else 1
+        row_numel = math.prod(shape[:dim]) * math.prod(shape[dim + 1 :])
         chunk_rows = -(-rows // world)
-        param = ParamLayout(shape, rows, row_numel, chunk_rows, offset, full_offset)
+        param = ParamLayout(shape, dim, rows, row_numel, chunk_rows, offset, full_offset)
         params.append(param)
         offset = aligned(offset + param.chunk)
         full_offset = aligned(full_offset + param.chunk * world)
@@ -102,12 +114,15 @@ def aligned(numel: int) -> int:
     return -(-numel // ALIGN) * ALIGN
 
 
-def splits(shape: tuple[int, ...], world: int, replicate_max_numel: int) -> bool:
-    """Whether a parameter is sharded: large enough, and every rank gets at least one row."""
-    if not shape or math.prod(shape) <= replicate_max_numel:
-        return False
-    chunk_rows = -(-shape[0] // world)
-    return (world - 1) * chunk_rows < shape[0]
+def split_dim(shape: tuple[int, ...], world: int, replicate_max_numel: int) -> int | None:
+    """The dimension that a parameter is split along: the first that leaves no rank without a slice.
+
+    None for what stays whole: scalars, small parameters, and those without such a dimension.
+    """
+    if math.prod(shape) <= replicate_max_numel:
+        return None
+    fits = (dim for dim, size in enumerate(shape) if (world - 1) * -(-size // world) < size)
+    return next(fits, None)
 
 
 def pieces(layout: FlatLayout, order: Sequence[int], max_numel: int) -> list[list[int]]:

@@ -33,7 +33,7 @@ class Owner:
     attribute: str
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class ShardedParam:
     """One physical parameter.
 
@@ -48,6 +48,7 @@ class ShardedParam:
         gradient: this rank's rows of the reduced gradient, as a DTensor, once the engine has memory for it.
         arrived: a gradient has come in during the running backward.
         used: a gradient has come in since gradients were last reduced.
+        has_moments: an ``overlap.AdamW`` keeps state for it.
         seen_version: version counter of ``public`` when the compute-dtype shard was last made from it.
     """
 
@@ -60,6 +61,7 @@ class ShardedParam:
     gradient: DTensor | None = None
     arrived: bool = False
     used: bool = False
+    has_moments: bool = False
     seen_version: int = -1
     unit_name: str = ""
 
@@ -80,17 +82,24 @@ class ShardedParam:
 
 
 def local_rows(flat: Tensor, layout: ParamLayout, rank: int) -> Tensor:
-    """This rank's rows of a parameter as a view of a flat buffer: ``[rows, *shape[1:]]``, padding left out."""
+    """This rank's rows of a parameter as a view of a flat buffer, padding left out; fewer in ``layout.dim`` only."""
     _, rows = layout.rows_of(rank)
-    start = flat.narrow(0, layout.offset, rows * layout.row_numel)
-    return start.view(rows, *layout.shape[1:]) if layout.shape else start.view(())
+    stored = flat.narrow(0, layout.offset, rows * layout.row_numel)
+    return as_shaped(stored, layout, rows)
+
+
+def as_shaped(stored: Tensor, layout: ParamLayout, rows: int) -> Tensor:
+    """View contiguous elements of ``rows`` rows in the parameter's own order of dimensions."""
+    if not layout.shape:
+        return stored.view(())
+    return stored.view(rows, *layout.stored_shape[1:]).movedim(0, layout.dim)
 
 
 def as_dtensor(local: Tensor, layout: ParamLayout, mesh: DeviceMesh, *, replicated: bool) -> DTensor:
     """Wrap local rows without communication; global shape and strides are those of the full parameter."""
     shape = torch.Size(layout.shape)
     stride = torch.empty(shape, device="meta").stride()
-    placement = Replicate() if replicated else Shard(0)
+    placement = Replicate() if replicated else Shard(layout.dim)
     return DTensor.from_local(local, mesh, [placement], run_check=False, shape=shape, stride=stride)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from torch import nn
 
+from overlap import _compat
 from overlap.errors import ConfigError, message
 from overlap.shard.param import Owner
 
@@ -83,7 +84,7 @@ def own_parameters(
     """Parameters of a unit in registration order: name of the first owner, and all owners (ties have several)."""
     found: dict[nn.Parameter, tuple[str, tuple[Owner, ...]]] = {}
     for prefix, current in own_modules(module, is_unit):
-        table = current._parameters
+        table = _compat.parameter_table(current)
         for attribute, param in table.items():
             if param is None:
                 continue

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from overlap.config import ShardOptions
 from overlap.shard.flat import Flat
-from overlap.shard.param import ShardedParam
+from overlap.shard.param import ShardedParam, as_shaped
 from overlap.shard.piece import Piece
 from overlap.shard.slot import Slot, aligned_bytes
 
@@ -109,7 +109,7 @@ def _piece(flat: Flat, param: ShardedParam, full: Tensor) -> Piece:
 
 def bind_working(param: ShardedParam, memory: Tensor) -> None:
     """Make (or move) the working parameter over ``memory``; its identity, and so its hooks, survive a move."""
-    full = memory.view(param.layout.shape)
+    full = as_shaped(memory, param.layout, param.layout.rows)
     if param.working is None:
         param.working = nn.Parameter(full, requires_grad=param.trainable)
     else:

@@ -1,0 +1,83 @@
+"""The command line. Each verb turns its options into settings and calls the library."""
+
+import sys
+import traceback
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import torch.distributed as dist
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from overlap.demo import worker
+from overlap.demo.data import load_corpus
+from overlap.demo.environment import launched, launched_ranks
+from overlap.demo.launch import launch
+from overlap.demo.results import make_folder
+from overlap.demo.settings import TrainSettings
+from overlap.demo.train import train as train_demo
+from overlap.errors import OverlapError
+
+DEFAULTS = TrainSettings()
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+
+@app.callback()
+def overlap() -> None:
+    """Sharded data-parallel training whose communication is planned, visible and hidden under compute."""
+
+
+@app.command()
+def train(
+    stage: Annotated[int, typer.Option(help="Shard 0 nothing .. 3 parameters too.")] = DEFAULTS.stage,
+    ranks: Annotated[int | None, typer.Option(help="Processes to start; torchrun's under it.")] = None,
+    steps: Annotated[int, typer.Option(help="Optimizer steps.")] = DEFAULTS.steps,
+    size: Annotated[str, typer.Option(help="Model: tiny, small or base.")] = DEFAULTS.size,
+    data: Annotated[str | None, typer.Option(help="File or folder; else Python's own library.")] = None,
+    batch: Annotated[int, typer.Option(help="Sequences per step over all ranks.")] = DEFAULTS.batch,
+    lr: Annotated[float, typer.Option(help="Peak learning rate.")] = DEFAULTS.lr,
+    dtype: Annotated[str, typer.Option(help="Compute dtype: fp32 or bf16.")] = DEFAULTS.dtype,
+    optimizer: Annotated[str, typer.Option(help="AdamW of overlap or of torch.")] = DEFAULTS.optimizer,
+    prefetch: Annotated[int, typer.Option(help="Units gathered ahead of compute.")] = DEFAULTS.prefetch,
+    bucket_mb: Annotated[float | None, typer.Option(help="Gradient bucket; else the default.")] = None,
+    lanes: Annotated[str, typer.Option(help="auto, or inline to overlap nothing.")] = DEFAULTS.lanes,
+    seed: Annotated[int, typer.Option(help="Of the weights and of the batches.")] = DEFAULTS.seed,
+    log_every: Annotated[int, typer.Option(help="Steps between two looks at the loss.")] = DEFAULTS.log_every,
+    out: Annotated[Path, typer.Option(help="Folder for metrics, timeline and summary.")] = Path(DEFAULTS.out),
+) -> None:
+    """Train a byte-level GPT on real text and show what was hidden and what was exposed."""
+    options = locals()  # taken first: the parameters are the settings, one to one
+    settings = TrainSettings(**{**options, "ranks": _ranks(ranks), "out": str(out)})
+    # Paths that cannot be read or written fail here, before any process is started.
+    load_corpus(settings.data_path, context=settings.model.context)
+    make_folder(Path(settings.out))
+    if launched():
+        worker.run(partial(train_demo, settings), show=show)
+    launch("overlap.demo.worker", settings.to_json(), settings.ranks)
+
+
+def show(error: Exception) -> None:
+    """Print an error of ours as one red line, any other with its traceback."""
+    if not isinstance(error, OverlapError):
+        traceback.print_exception(error)
+    rank = f"rank {dist.get_rank()}: " if dist.is_initialized() else ""
+    text = Text(f"error: {rank}{error}", style="red")
+    Console(stderr=True).print(text, soft_wrap=True)
+
+
+def main() -> None:
+    """Entry point of ``overlap`` and ``python -m overlap``."""
+    try:
+        app()
+    except OverlapError as error:
+        show(error)
+        sys.exit(2)
+
+
+def _ranks(asked: int | None) -> int:
+    if launched():
+        return launched_ranks(asked)
+    return DEFAULTS.ranks if asked is None else asked

@@ -1,0 +1,154 @@
+"""The executor on passes that follow the plan: what it issues, and in which order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from schedule.driver import Driver
+from schedule.models import Call, Model, backward, chain, forward, is_exit, step
+from schedule.strategies import Planned, orders, plans
+from schedule.virtual_gpu import Choose, newest, oldest
+from support.relaxed import relaxed
+
+from overlap.errors import StateError
+from overlap.schedule.op import Kind, Position
+from overlap.schedule.plan import Plan
+from overlap.schedule.planner import make_plan
+
+
+def plan_of(model: Model) -> Plan:
+    return make_plan(model.spec, step(model), mode="train", prefetch=model.prefetch, stale=True)
+
+
+@pytest.fixture
+def model() -> Model:
+    return chain(4, prefetch=1)
+
+
+@relaxed
+@given(plans(), orders)
+def test_a_pass_that_follows_its_plan_issues_exactly_the_plan(planned: Planned, choose: Choose):
+    driver = Driver(planned.model.spec)
+    driver.run(planned.record, stale=True)
+    driver.run(planned.record, planned.plan, stale=planned.stale)
+    assert driver.executor.issued == [op.records for op in planned.plan.ops]
+    assert driver.executor.departures == 0
+    driver.gpu.drain(choose)
+
+
+@relaxed
+@given(plans(), orders)
+def test_a_recorded_pass_is_right_and_records_its_order(planned: Planned, choose: Choose):
+    driver = Driver(planned.model.spec)
+    driver.run(planned.record)
+    driver.gpu.drain(choose)
+    compute = [position for position in driver.executor.record if position.kind is not Kind.PACK]
+    assert compute == [position for position in planned.record if position.kind is not Kind.PACK]
+
+
+def test_the_record_of_a_first_pass_yields_the_plan(model: Model):
+    driver = Driver(model.spec)
+    driver.run(step(model))
+    assert make_plan(model.spec, driver.executor.record, mode="train", prefetch=1, stale=True) == plan_of(model)
+
+
+def test_jobs_are_made_once_and_kept(model: Model):
+    driver = Driver(model.spec)
+    asked: list[str] = []
+    make = driver.memory.job
+    driver.memory.job = lambda op: (asked.append(op.records), make(op))[1]
+    for _ in range(3):
+        driver.run(step(model), plan_of(model))
+    assert sorted(asked) == sorted(op.records for op in plan_of(model).ops)
+
+
+def test_reductions_leave_in_plan_order_however_buckets_complete(model: Model):
+    driver = Driver(model.spec)
+    driver.executor.begin(plan_of(model), (), stale=True)
+    driver.executor.open_backward(reduce=True)
+    issued = []
+    for bucket in (2, 1, 0, 4):
+        driver.executor.ready(bucket)
+        issued.append([op.index for op in driver.memory.submitted if op.kind is Kind.REDUCE])
+    driver.executor.flush()
+    issued.append([op.index for op in driver.memory.submitted if op.kind is Kind.REDUCE])
+    assert issued == [[], [], [0, 1, 2], [0, 1, 2], [0, 1, 2, 3, 4]]
+
+
+def test_without_a_plan_they_leave_in_the_order_given(model: Model):
+    driver = Driver(model.spec)
+    driver.executor.begin(None, [3, 1, 0, 2, 4], stale=True)
+    driver.executor.open_backward(reduce=True)
+    for bucket in (0, 1, 2, 3, 4):
+        driver.executor.ready(bucket)
+    assert [op.index for op in driver.memory.submitted if op.kind is Kind.REDUCE] == [3, 1, 0, 2, 4]
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_accumulating_packs_and_puts_nothing_on_the_wire(model: Model, planned: bool):
+    driver = Driver(model.spec)
+    ops = driver.run(step(model), plan_of(model) if planned else None, reduce=False)
+    kinds = [op.kind for op in ops]
+    assert kinds.count(Kind.PACK) == 5
+    assert Kind.REDUCE not in kinds
+    driver.gpu.drain()
+
+
+def test_the_pass_after_accumulating_reduces_again(model: Model):
+    driver = Driver(model.spec)
+    driver.run(step(model), plan_of(model), reduce=False)
+    driver.run(step(model), plan_of(model))
+    driver.gpu.drain(oldest)
+    assert driver.memory.reduced == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("choose", [oldest, newest])
+def test_a_second_backward_over_the_same_graph_goes_without_the_plan(model: Model, choose: Choose):
+    driver = Driver(model.spec)
+    driver.run(step(model), plan_of(model))
+    driver.backward(backward(model, model.call()))
+    driver.gpu.drain(choose)
+    assert driver.memory.reduced == [0, 1, 2, 3, 4] * 2
+    assert driver.executor.plan is None
+
+
+def test_resident_parameters_are_gathered_after_an_update_only():
+    model = chain(3, prefetch=1, resident=True)
+    driver = Driver(model.spec)
+    gathers = []
+    for stale in (True, False, False, True):
+        plan = make_plan(model.spec, step(model), mode="train", prefetch=1, stale=stale)
+        ops = driver.run(step(model), plan, stale=stale)
+        gathers.append(sum(op.kind is Kind.GATHER for op in ops))
+    driver.gpu.drain(oldest)
+    assert gathers == [4, 0, 0, 4]
+    assert driver.executor.departures == 0
+
+
+def test_without_a_plan_a_unit_is_gathered_when_compute_asks_for_it(model: Model):
+    driver = Driver(model.spec)
+    ops = driver.run(forward(model.call()))
+    order = [(op.kind, op.index) for op in ops if op.kind in (Kind.GATHER, Kind.FORWARD_END)]
+    assert [index for kind, index in order if kind is Kind.GATHER] == [0, 1, 2, 3, 4]
+    assert order.index((Kind.GATHER, 2)) > order.index((Kind.FORWARD_END, 1))
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_a_unit_that_shares_a_slot_must_not_run_inside_another(model: Model, planned: bool):
+    """Blocks 1 and 3 share slot 0; block 3 called from inside block 1 would overwrite what block 1 reads."""
+    inside = forward(Call(0, (Call(1, (Call(3),)),)))
+    driver = Driver(model.spec)
+    with pytest.raises(StateError, match=r"unit 'u3' must not run inside a unit that shares its slot .*'u1'"):
+        driver.run(inside, plan_of(model) if planned else None)
+    assert Position(Kind.FORWARD, 3) in driver.executor.record
+    assert not any(is_exit(position) for position in driver.executor.record)
+
+
+def test_units_that_moved_are_gathered_where_they_are_now(model: Model):
+    driver = Driver(model.spec)
+    driver.run(step(model), plan_of(model))
+    moved = chain(4, prefetch=3)
+    driver.relocate(moved.spec)
+    driver.run(step(moved), plan_of(moved))
+    driver.gpu.drain(newest)
+    assert driver.executor.departures == 0

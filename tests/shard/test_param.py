@@ -1,0 +1,31 @@
+"""The public face keeps what the original carried; the original knows that it was replaced."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from overlap.shard.layout import lay_out
+from overlap.shard.param import REPLACED_MARK, Owner, ShardedParam, make_public
+
+
+def test_a_public_parameter_keeps_attributes_and_marks_the_original():
+    original = nn.Parameter(torch.ones(4), requires_grad=False)
+    original.expert = True
+    public = make_public(torch.zeros(2), original)
+    assert public.expert is True
+    assert not public.requires_grad
+    assert getattr(original, REPLACED_MARK) is True
+    assert not hasattr(public, REPLACED_MARK)
+
+
+def test_tied_parameters_change_faces_together():
+    layout = lay_out([(4,)], 2).params[0]
+    tables: list[dict[str, nn.Parameter | None]] = [{}, {}]
+    owners = tuple(Owner(table, name) for table, name in zip(tables, ("weight", "tied"), strict=True))
+    param = ShardedParam("weight", owners, layout, True, nn.Parameter(torch.zeros(2)))
+    param.working = nn.Parameter(torch.zeros(4))
+    param.show_working()
+    assert tables == [{"weight": param.working}, {"tied": param.working}]
+    param.show_public()
+    assert [*tables[0].values(), *tables[1].values()] == [param.public, param.public]
