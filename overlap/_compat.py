@@ -8,6 +8,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C._distributed_c10d import AllgatherOptions
 from torch.distributed import ProcessGroup, distributed_c10d
+from torch.distributed.tensor import DTensor
+from torch.utils.hooks import RemovableHandle
 
 
 def group_is_alive(group: ProcessGroup) -> bool:
@@ -42,9 +44,10 @@ def at_end_of_backward(callback: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(callback)
 
 
-def on_accumulated(param: Tensor, hook: Callable[[Tensor], None]) -> None:
-    """Call ``hook`` each time a gradient has been accumulated into a leaf."""
-    param.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+def on_accumulated(param: Tensor, hook: Callable[[Tensor], None]) -> RemovableHandle:
+    """Call ``hook`` each time a gradient has been accumulated into a leaf, until the handle is removed."""
+    handle: RemovableHandle = param.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+    return handle
 
 
 def move_own_tensors(module: nn.Module, device: torch.device) -> None:
@@ -57,9 +60,10 @@ def parameter_table(module: nn.Module) -> dict[str, nn.Parameter | None]:
     return module._parameters
 
 
-def version_of(tensor: Tensor) -> int:
-    """How often a tensor, or a view of it, has been changed in place."""
-    return tensor._version
+def versions_of(tensor: Tensor) -> tuple[int, int]:
+    """How often a DTensor and its local tensor have been changed in place: each counts the changes made through it."""
+    local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+    return tensor._version, local._version
 
 
 def base_of(tensor: Tensor) -> Tensor | None:

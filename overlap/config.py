@@ -30,7 +30,8 @@ class ShardOptions:
     """Dtype of gradients on the wire. Sums are accumulated in fp32 whatever it is."""
 
     grad_dtype: torch.dtype = torch.float32
-    """Dtype of the reduced gradient that the optimizer reads, and in which micro-batches accumulate."""
+    """Dtype of the reduced gradient that the optimizer reads. Under ``no_sync`` gradients accumulate in the wider of
+    this and ``reduce_dtype``."""
 
     output_dtype: torch.dtype | None = None
     """Floating outputs of the module are cast to it; None leaves them."""
@@ -39,7 +40,8 @@ class ShardOptions:
     """Cast floating inputs of the module to ``param_dtype`` when that is set."""
 
     reshard_after_forward: bool = True
-    """Stage 3 only: let parameters go after forward and gather them again for backward. False gathers once."""
+    """Stage 3 only: let parameters go after forward and gather them again for backward. False gathers once and gives
+    the unit memory of its own. Each unit has its own value."""
 
     prefetch: int = 1
     """A gather is issued this many units before the unit that needs it."""
@@ -69,7 +71,8 @@ class ShardOptions:
     """Debug: fill freed slots and buckets with NaN, so that a read at the wrong time shows."""
 
     timeout_s: float = 600.0
-    """How long compute waits for one event before it raises ``DesyncError``."""
+    """CPU lanes: how long compute waits for one event before it raises ``DesyncError``. On CUDA the host does not wait;
+    there NCCL's own watchdog has the say."""
 
     def __post_init__(self) -> None:
         """Check every field.

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from overlap import ops
 from overlap.engine.norm import (
+    Chosen,
     adopt_foreign_gradients,
     check_max_norm,
+    chosen_of,
     clip_coefficient,
-    comm_of,
-    flats_of,
     global_norm,
     home,
 )
@@ -144,19 +144,19 @@ class AdamW(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        flats = flats_of(param for group in self.param_groups for param in group["params"])
-        self._check_newest(flats)
-        adopt_foreign_gradients(flats)
-        scale = self._clip(flats, grad_scale) if self.max_grad_norm is not None and flats else grad_scale
+        chosen = chosen_of(param for group in self.param_groups for param in group["params"])
+        self._check_newest(chosen)
+        adopt_foreign_gradients(chosen)
+        scale = self._clip(chosen, grad_scale) if self.max_grad_norm is not None and chosen else grad_scale
         runs = self._runs()
-        for flat in flats:
+        for flat in chosen:
             for run in runs.get(id(flat), ()):
                 flat.in_order("update", run.nbytes(flat), partial(_update, flat, run, scale, skip))
                 flat.updated = True
         return loss
 
-    def _check_newest(self, flats: list[Flat]) -> None:
-        if any(self._moments.get(id(flat), flat.exp_avg) is not flat.exp_avg for flat in flats):
+    def _check_newest(self, chosen: Chosen) -> None:
+        if any(self._moments.get(id(flat), flat.exp_avg) is not flat.exp_avg for flat in chosen):
             raise StateError(
                 message(
                     "optimizer AdamW",
@@ -166,10 +166,10 @@ class AdamW(torch.optim.Optimizer):
                 )
             )
 
-    def _clip(self, flats: list[Flat], grad_scale: Tensor | None) -> Tensor:
+    def _clip(self, chosen: Chosen, grad_scale: Tensor | None) -> Tensor:
         """The factor that unscales and clips; remembers the norm before clipping."""
         assert self.max_grad_norm is not None
-        norm = global_norm(flats, comm_of(flats))
+        norm = global_norm(chosen)
         if grad_scale is not None:
             norm[0] *= grad_scale[0]
         self.grad_norm = norm[:1].float()
@@ -191,6 +191,13 @@ class AdamW(torch.optim.Optimizer):
             (group, *home(param)) for group in self.param_groups for param in group["params"] if param.grad is not None
         ]
         return sorted(chosen, key=lambda found: found[2].layout.offset)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop gradients, also those that ``no_sync`` has accumulated and no backward has reduced yet."""
+        super().zero_grad(set_to_none)
+        for group in self.param_groups:
+            for param in group["params"]:
+                home(param).param.discard = True
 
     def state_dict(self) -> dict[str, Any]:
         """State per parameter name: ``{"state": {fqn: {...}}, "param_groups": [{..., "params": [fqn]}]}``.

@@ -14,7 +14,7 @@ from overlap.comm.collective import Communicator
 from overlap.comm.control import ControlChannel
 from overlap.config import ShardOptions
 from overlap.engine.initial import broadcast_initial, verify_initial
-from overlap.errors import StateError, message
+from overlap.errors import ConfigError, StateError, message
 from overlap.shard.flat import Flat, FlatKey, empty_flat
 from overlap.shard.layout import lay_out, split_dim
 from overlap.shard.materialize import materialize
@@ -28,6 +28,8 @@ from overlap.shard.param import (
 )
 from overlap.shard.partition import own_modules, own_parameters
 from overlap.shard.unit import Unit
+
+TRAINABLE_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def build_unit(
     """
     named = own_parameters(module, is_unit)
     for param, (name, _) in named.items():
-        _check_unsharded(name, param)
+        _check_parameter(name, param)
     _agree_on_parameters(named, group, options)
     modules = list(own_modules(module, is_unit))
     materialize(modules, group.device, options.init_fn)
@@ -75,7 +77,10 @@ def build_unit(
     return unit
 
 
-def _check_unsharded(name: str, param: nn.Parameter) -> None:
+def _check_parameter(name: str, param: nn.Parameter) -> None:
+    if param.requires_grad and param.dtype not in TRAINABLE_DTYPES:
+        got, cure = f"{param.dtype}", "convert it, or freeze it before sharding"
+        raise ConfigError(message(f"trainable parameter {name!r}", "be fp32, bf16 or fp16", got, cure))
     if getattr(param, REPLACED_MARK, False):
         raise StateError(
             message(

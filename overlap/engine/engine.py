@@ -1,6 +1,6 @@
 """The engine: units + plan + hooks = a training step.
 
-One pass, as the code below meets it (hooks.py calls it, schedule/executor.py carries the plan out):
+One pass, as the code below meets it (module.py calls it, schedule/executor.py carries the plan out):
 
     enter_forward(root)      begin the pass: refresh shards, choose the plan
     enter_forward(block)     executor: issue gathers ahead, wait for this unit's; show full parameters
@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from overlap import _compat, nvtx
 from overlap.config import ShardOptions
@@ -68,13 +69,14 @@ class Engine:
         self.ledger = WireLedger([*self.comms.values(), group.comm, group.control.communicator])
         self._forward: list[Unit] = []
         self._backward: list[Unit] = []
+        self._suspended: list[Unit] = []
+        self._generation = 0  # of the weights that forwards have seen
         self._end: weakref.ref[Callable[[], None]] | None = None
         self._mode = ("", 0)
         if self._watch is not None:
             self._watch.clock = self.lanes.compute.clock
-        self._watch_gradients()
-        # A model that is dropped without close() must not leave its lane threads behind.
-        self._closing = weakref.finalize(self, self.lanes.close)
+        # A model that is dropped without close() must not leave threads and hooks behind.
+        self._closing = weakref.finalize(self, _release, self.lanes, self._watch_gradients())
         for unit in self.units:
             for flat in unit.flats:
                 flat.order = ComputeOrder(self.lanes.compute, trace, unit.name, options.nvtx)
@@ -85,8 +87,11 @@ class Engine:
 
     def enter_forward(self, unit: Unit) -> None:
         """A unit's forward is about to run."""
-        if not self._forward and not self._in_backward:
-            self._begin_pass(unit)
+        if not self._in_backward:
+            if not self._forward:
+                self._begin_pass(unit)
+        elif unit.leaf and unit not in self._backward:
+            self._suspend_leaves()
         self._forward.append(unit)
         self.executor.reach(self._at(Kind.FORWARD, unit))
         unit.show_working()
@@ -95,7 +100,10 @@ class Engine:
         """A unit's forward has returned."""
         self._forward.pop()
         self.executor.reach(self._at(Kind.FORWARD_END, unit))
-        if unit not in self._backward:  # else this was a recomputation inside its backward
+        if unit in self._suspended:
+            self._suspended.remove(unit)
+            self._resume(unit)
+        elif unit not in self._backward:  # else this was a recomputation inside its backward
             unit.show_public()
         if not self._forward and not self._in_backward and self._mode[0] == "eval":
             self._complete_pass()
@@ -111,15 +119,23 @@ class Engine:
         """Leave an unfinished pass so that the next one starts clean."""
         self._forward.clear()
         self._backward.clear()
+        self._suspended.clear()
         self._end = None
         for unit in self.units:
             unit.show_public()
 
-    def _begin_pass(self, entry: Unit) -> None:
-        if self._end is not None:
+    def recover(self) -> None:
+        """If a backward has failed, leave it: parameters show their public faces again."""
+        if self._end is not None and not self._in_backward:
             self._abandon()
+
+    def _begin_pass(self, entry: Unit) -> None:
+        self.recover()
+        for unit in self.units:
+            unit.check_faces()
         changed = [flat.refresh_shard() for unit in self.units for flat in unit.flats]
         stale = any(changed)
+        self._generation += stale
         self._mode = ("train" if torch.is_grad_enabled() else "eval", self._index[id(entry)])
         self.ledger.begin(train=self._mode[0] == "train")
         if self._watch is not None:
@@ -128,43 +144,48 @@ class Engine:
         self.executor.begin(plan, range(len(self.gradients.buckets)), stale=stale)
 
     def _choose_plan(self, stale: bool) -> Plan | None:
+        if not self._gathers and self._mode[0] == "eval":
+            return None  # nothing to plan, and an evaluation on one rank alone must not wait for others
         order = self.plans.settle(self._mode)
-        if order is not None:
+        if order is not None and self._mode[0] == "train":
             self._follow(order)
         return self.plans.plan(self._mode, self.executor.spec, stale=stale or not self.options.resident)
 
     def _follow(self, order: tuple[int, ...]) -> None:
         """Lay the slot ring along the order that forwards really have; graphs from before would read other units."""
-        if self.options.resident or not self.slots.misplaced(order):
+        if self.epoch or self.options.resident or not self.slots.misplaced(order):
             return
         self.slots = place_units(self.units, order, self.options, self.group.device)
         self.epoch += 1
         self.executor.relocate(self._spec())
 
     def _complete_pass(self) -> None:
-        self.plans.note(self._mode, self.executor.record)
+        if self._gathers or self._mode[0] == "train":
+            self.plans.note(self._mode, self.executor.record)
+
+    @property
+    def _gathers(self) -> bool:
+        """Whether any unit has parameters to gather; none has at stage 0."""
+        return bool(self.slots.slots)
 
     # -- backward ----------------------------------------------------------------------------------------------
 
     def backward_trigger(self, unit: Unit) -> Callable[..., None]:
         """What autograd calls when the gradient of a unit's output is there."""
-        return partial(_enter_backward, weakref.ref(self), self._index[id(unit)], self.epoch)
+        return partial(_enter_backward, weakref.ref(self), self._index[id(unit)], (self.epoch, self._generation))
 
-    def enter_backward(self, unit: Unit, epoch: int) -> None:
-        """A unit's backward is about to run; its other outputs may tell so again."""
-        if epoch != self.epoch and unit.slot is not None:
-            raise StateError(
-                message(
-                    f"graph of unit {unit.name!r}",
-                    "be used before the slots are laid out anew (once, after the first pass)",
-                    "a graph from before",
-                    "run backward of the first forward before the next forward",
-                )
-            )
+    def enter_backward(self, unit: Unit, made: tuple[int, int]) -> None:
+        """A unit's backward is about to run; its other outputs may tell so again.
+
+        Args:
+            unit: whose output's gradient is there.
+            made: epoch of the slots and generation of the weights that its forward used.
+        """
         if not self._in_backward:
             self._open_backward()
         if unit in self._backward:
             return
+        self._check_graph(unit, made)
         if unit.leaf:
             # Autograd runs in the reverse order of forward, so the leaf before this one has ended. Its last gradient
             # would be too early a sign: frozen parameters may still be read for the gradient of its input.
@@ -172,6 +193,22 @@ class Engine:
         self._backward.append(unit)
         self.executor.reach(self._at(Kind.BACKWARD, unit))
         unit.show_working()
+
+    def _check_graph(self, unit: Unit, made: tuple[int, int]) -> None:
+        """Refuse a graph whose saved views of parameters no longer show what its forward saw."""
+        if unit.slot is None:
+            return
+        epoch, generation = made
+        got = ""
+        if epoch != self.epoch:
+            got = "one from before the slots were laid out along the recorded order (once, after the first step)"
+        elif generation != self._generation or any(flat.changed() for flat in unit.flats):
+            got = "weights that have changed since its forward"
+        elif torch.is_grad_enabled() and not unit.options.resident:
+            got = "create_graph=True, whose second backward the engine would not see coming; use stage 2"
+        if got:
+            cure = "run backward of a forward before the next optimizer step"
+            raise StateError(message(f"graph of unit {unit.name!r}", "meet the weights it was made with", got, cure))
 
     def arrived(self, param: ShardedParam, unit: Unit) -> None:
         """Autograd has accumulated the gradient of a parameter."""
@@ -199,8 +236,8 @@ class Engine:
         return self._end is not None and self._end() is not None
 
     def _open_backward(self) -> None:
-        if self._end is not None:
-            self._abandon()
+        self.recover()
+        self._suspended.clear()
         self.gradients.open_backward(reducing=self.requires_gradient_sync)
         self.executor.open_backward(reduce=self.requires_gradient_sync)
         end = partial(self.finish_backward)
@@ -211,9 +248,11 @@ class Engine:
         """Autograd is through."""
         for unit in reversed(self._backward.copy()):
             self._leave(unit)
-        self.executor.flush()
+        self._suspended.clear()
         reducing = self.gradients.reducing
         again = self.gradients.settle(self.group.control) if reducing else sorted(self.gradients.late)
+        if self.gradients.any_used:
+            self.executor.flush()
         for bucket in again:
             self.executor.repeat(bucket)
         self.executor.finish()
@@ -232,6 +271,19 @@ class Engine:
         if unit in self._backward:
             self._backward.remove(unit)
             self.executor.reach(self._at(Kind.BACKWARD_END, unit))
+            if unit not in self._forward:
+                unit.show_public()
+
+    def _suspend_leaves(self) -> None:
+        """A recomputation enters another leaf: those in backward are done, or are about to be recomputed themselves."""
+        self._suspended += [unit for unit in self._backward if unit.leaf]
+        self._leave_leaves()
+
+    def _resume(self, unit: Unit) -> None:
+        """A suspended leaf has been recomputed: its backward goes on."""
+        self._backward.append(unit)
+        self.executor.reach(self._at(Kind.BACKWARD, unit))
+        unit.show_working()
 
     # -- what others ask ---------------------------------------------------------------------------------------
 
@@ -261,6 +313,17 @@ class Engine:
         """Records work of the compute lane; None when nothing is recorded."""
         return self.executor.trace
 
+    def mark_changed(self) -> None:
+        """Say that weights were edited through ``param.data``, which no version counter sees."""
+        for unit in self.units:
+            for flat in unit.flats:
+                flat.mark_changed()
+
+    def discard_gradients(self) -> None:
+        """Forget what ``no_sync`` has accumulated: for optimizers whose ``zero_grad`` does not know of it."""
+        for param in self.gradients.params:
+            param.discard = True
+
     def memory(self) -> MemoryReport:
         """Bytes by item: predicted by the layout, allocated, and by the stage's formula."""
         comms = (*self.comms.values(), self.group.comm)
@@ -285,30 +348,33 @@ class Engine:
     def _spec(self) -> StepSpec:
         return StepSpec(self.slots.specs(self.units), self.gradients.specs())
 
-    def _watch_gradients(self) -> None:
+    def _watch_gradients(self) -> list[RemovableHandle]:
         # Hooks live in C++ where the garbage collector does not look: they hold numbers, nothing of the model.
         me = weakref.ref(self)
-        for n, unit in enumerate(self.units):
-            for k, param in enumerate(unit.params):
-                if param.trainable:
-                    assert param.working is not None
-                    _compat.on_accumulated(param.working, partial(_arrived, me, n, k))
+        return [
+            _compat.on_accumulated(param.working, partial(_arrived, me, n, k))
+            for n, unit in enumerate(self.units)
+            for k, param in enumerate(unit.params)
+            if param.trainable and param.working is not None
+        ]
 
 
-def _enter_backward(me: weakref.ref[Engine], unit: int, epoch: int, *_: object) -> None:
-    engine = _alive(me)
-    engine.enter_backward(engine.units[unit], epoch)
-
-
-def _arrived(me: weakref.ref[Engine], unit: int, param: int, _: torch.Tensor) -> None:
-    engine = _alive(me)
-    engine.arrived(engine.units[unit].params[param], engine.units[unit])
-
-
-def _alive(me: weakref.ref[Engine]) -> Engine:
+def _enter_backward(me: weakref.ref[Engine], unit: int, made: tuple[int, int], *_: object) -> None:
     engine = me()
     if engine is None:
         raise StateError(
             message("model", "live until its backward has run", "a deleted model", "keep a reference to it until then")
         )
-    return engine
+    engine.enter_backward(engine.units[unit], made)
+
+
+def _arrived(me: weakref.ref[Engine], unit: int, param: int, _: torch.Tensor) -> None:
+    engine = me()
+    if engine is not None:
+        engine.arrived(engine.units[unit].params[param], engine.units[unit])
+
+
+def _release(lanes: backend.Lanes, hooks: list[RemovableHandle]) -> None:
+    lanes.close()
+    for hook in hooks:
+        hook.remove()

@@ -2,7 +2,7 @@
 
     working.grad --pack (compute lane)--> bucket --reduce (reduce lane)--> flat.grad == public.grad
 
-Accumulating without reduction packs into a bucket's own memory, in the reduce dtype. Reduced gradients are added to
+Accumulating without reduction packs into a bucket's own memory, in the accumulation dtype. Reduced gradients are added to
 what ``public.grad`` holds, or replace it where it is None, as ``backward`` does in one process.
 """
 
@@ -56,19 +56,24 @@ class Gradients:
             _give_gradient(flat, options.grad_dtype)
         self.ring = self._make_ring()
 
+    @property
+    def accumulation_dtype(self) -> torch.dtype:
+        """Of gradients that are not reduced yet: the wider of what travels and what the optimizer reads."""
+        return torch.promote_types(self.options.grad_dtype, self.options.reduce_dtype)
+
     # -- memory ------------------------------------------------------------------------------------------------
 
     def _make_ring(self) -> list[torch.Tensor]:
         if self._keeps_full_gradients:
             for bucket in self.buckets:
                 if not bucket.replicated:
-                    bucket.take_own()
-        turns = [bucket for bucket in self.buckets if bucket.own is None]
+                    bucket.take_own(self.accumulation_dtype)
+        turns = [bucket for bucket in self.buckets if bucket.own is None or bucket.own.dtype != bucket.dtype]
         memory = []
         for place in range(min(RING, len(turns))):
             shares = turns[place::RING]
             numel = max(bucket.numel for bucket in shares)
-            memory.append(turns[0].take_zeros(numel))
+            memory.append(turns[0].take_zeros(numel, self.options.reduce_dtype))
             for bucket in shares:
                 bucket.shared = memory[-1]
         return memory
@@ -100,6 +105,7 @@ class Gradients:
         for bucket in self.buckets:
             bucket.missing = len(bucket.params)
             bucket.packed = False
+            bucket.forget_discarded()
         for param in self.params:
             param.arrived = False
             assert param.working is not None
@@ -112,7 +118,7 @@ class Gradients:
         bucket = self.buckets[number]
         if param.arrived:
             # Reentrant checkpointing can bring a gradient after its bucket has left.
-            if bucket.missing == 0:
+            if bucket.packed:
                 self.late.add(number)
             return None
         param.arrived = True
@@ -123,11 +129,13 @@ class Gradients:
         """Move the gradients of a bucket out of autograd; on the compute lane, which made them."""
         bucket = self.buckets[number]
         keep = bucket.accumulating or not self.reducing or bucket.own is not None
-        target = bucket.take_own() if keep else bucket.take_shared()
+        target = bucket.take_own(self.accumulation_dtype) if keep else bucket.take_shared()
         grads = [_taken_gradient(param) for param in bucket.params]
         ops.pack(grads, target, bucket.slots, scale=1.0 / self.divide_factor, accumulate=bucket.accumulating)
-        bucket.source = target
         bucket.accumulating = not self.reducing
+        if self.reducing and target.dtype != bucket.dtype:  # accumulated wider than the wire
+            target = bucket.take_shared().copy_(target)
+        bucket.source = target
         if self.reducing:
             bucket.adds = bucket.packed or self._prepare(bucket)
         bucket.packed = True
@@ -172,6 +180,11 @@ class Gradients:
         for param, fact in zip(self.params, facts[: len(used)].tolist(), strict=True):
             param.used = bool(fact)
         return [n for n, fact in enumerate(facts[len(used) :].tolist()) if fact]
+
+    @property
+    def any_used(self) -> bool:
+        """Whether there is anything to reduce or to keep: ``autograd.grad`` for an input alone leaves nothing."""
+        return any(param.used for param in self.params)
 
     def publish(self) -> None:
         """Show reduced gradients as ``.grad`` of the public parameters."""

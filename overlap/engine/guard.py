@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from overlap.engine.adamw import AdamW
 from overlap.errors import StateError, message
 from overlap.shard.flat import home_of
-from overlap.shard.param import REPLACED_MARK
+from overlap.shard.param import NEVER, REPLACED_MARK
 
 
 def install() -> None:
@@ -33,9 +34,11 @@ def _refuse_replaced(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -
 
 
 def _note_update(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    """Foreign optimizers may write through ``.data``, which no version counter sees."""
+    """Foreign optimizers may write through ``.data``, which no version counter sees; ours keeps shards up to date."""
+    if isinstance(optimizer, AdamW):
+        return
     for group in optimizer.param_groups:
         for param in group["params"]:
             home = home_of(param)
-            if home is not None and not home.flat.updated:  # the fused optimizer keeps the shard up to date itself
-                home.param.seen_version = -1
+            if home is not None:
+                home.param.seen_version = NEVER

@@ -24,7 +24,6 @@ from overlap.shard.flat import Flat
 from overlap.shard.unit import Unit
 
 MOMENT_BYTES = 8
-MASTER_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +126,12 @@ def _buckets(name: str, gradients: Gradients, *, own: bool, state: bool) -> Memo
     if own:
         kept = [bucket for bucket in gradients.buckets if bucket.own is not None]
         tensors = [bucket.own for bucket in kept if bucket.own is not None]
-        return MemoryItem(name, sum(bucket.nbytes for bucket in kept), _storage_bytes(tensors), state)
+        return MemoryItem(
+            name,
+            sum(bucket.numel * gradients.accumulation_dtype.itemsize for bucket in kept),
+            _storage_bytes(tensors),
+            state,
+        )
     sizes: dict[int, int] = {}
     for bucket, spec in zip(gradients.buckets, gradients.specs(), strict=True):
         if bucket.shared is not None:

@@ -8,26 +8,29 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
-from overlap import _compat
 from overlap.config import ShardOptions
 from overlap.engine.build import ShardGroup
 from overlap.engine.engine import Engine
-from overlap.engine.tree import cast_floating, tensors_in
+from overlap.engine.outputs import watch_outputs
+from overlap.engine.tree import cast_floating
 from overlap.errors import ConfigError, StateError, message
 from overlap.shard.unit import Unit
 
 # Kept in a module's __dict__: nn.Module's attribute magic must not see them.
 _UNIT, _ROOT, _ENGINE, _GROUP = "_overlap_unit", "_overlap_root", "_overlap_engine", "_overlap_group"
 
-_SAME_EVERYWHERE = ("stage", "param_dtype", "reduce_dtype", "grad_dtype", "replicate_max_numel")
+# A unit that leaves an option at its default follows the root, except for these: they already shaped its shards.
+_SAME_EVERYWHERE = ("stage", "param_dtype", "replicate_max_numel")
+_OF_EACH_UNIT = ("output_dtype", "cast_forward_inputs", "reshard_after_forward", "init", "init_fn")
 
 
 class ShardedModule(FSDPModule):
@@ -51,18 +54,47 @@ class ShardedModule(FSDPModule):
         if unit.options.output_dtype is not None:
             outputs = cast_floating(outputs, unit.options.output_dtype)
         if torch.is_grad_enabled():
-            _watch_outputs(outputs, engine, unit)
+            watch_outputs(outputs, (args, kwargs), unit, engine.backward_trigger(unit))
         return outputs
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        """As ``nn.Module``'s; always the sharded faces outside forward and backward, also after a failed backward."""
+        _recover(self)
+        yield from super().named_parameters(*args, **kwargs)  # type: ignore[misc]
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """As ``nn.Module``'s: DTensors under the names of the model before it was sharded."""
+        _recover(self)
+        state: dict[str, Any] = super().state_dict(*args, **kwargs)  # type: ignore[misc]
+        return state
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        """``.to()``, ``.cuda()``, ``.half()`` and the like: nothing where nothing would change, else an error.
+
+        Raises:
+            StateError: dtype or device would change; shards cannot follow.
+        """
+        _recover(self)
+        with torch.no_grad():
+            for tensor in (*self.parameters(recurse), *self.buffers(recurse)):  # type: ignore[attr-defined]
+                changed = fn(tensor)
+                if changed.dtype != tensor.dtype or changed.device != tensor.device:
+                    got = f"a change from {tensor.dtype} on {tensor.device} to {changed.dtype} on {changed.device}"
+                    cure = "move or cast it before sharding, or use param_dtype for mixed precision"
+                    raise StateError(message("sharded model", "keep its dtype and device", got, cure))
+        return self
 
     def set_requires_gradient_sync(self, requires_gradient_sync: bool, *, recurse: bool = True) -> None:
         """Whether the next backwards reduce gradients, or only accumulate them. Decided when backward starts.
 
         Args:
-            requires_gradient_sync: False accumulates locally, in the reduce dtype.
+            requires_gradient_sync: False accumulates locally, in the wider of gradient and reduce dtype.
             recurse: must be True: gradients of a model are reduced together.
         """
-        if not recurse:
-            raise ConfigError(message("recurse", "be True", recurse, "set it on the outermost module"))
+        if not recurse or self.__dict__[_ROOT]() is not self:
+            got = "recurse=False" if not recurse else f"unit {unit_of(self).name!r}"
+            cure = "set it on the outermost module"
+            raise ConfigError(message("set_requires_gradient_sync()", "concern the whole model", got, cure))
         engine_of(self).requires_gradient_sync = requires_gradient_sync
 
     @contextmanager
@@ -151,6 +183,13 @@ def engine_of(module: nn.Module | ShardedModule) -> Engine:
     return engine
 
 
+def _recover(module: nn.Module | ShardedModule) -> None:
+    root = module.__dict__[_ROOT]()
+    engine: Engine | None = root.__dict__.get(_ENGINE) if root is not None else None
+    if engine is not None:
+        engine.recover()
+
+
 def _make_engine(root: nn.Module) -> Engine:
     units = [unit_of(module) for module in root.modules() if is_unit(module)]
     options = units[0].options
@@ -162,31 +201,10 @@ def _make_engine(root: nn.Module) -> Engine:
 
 
 def _check_same(unit: Unit, options: ShardOptions) -> None:
-    for name in _SAME_EVERYWHERE:
-        mine, theirs = getattr(unit.options, name), getattr(options, name)
-        if mine != theirs:
-            raise ConfigError(
-                message(
-                    f"{name} of unit {unit.name!r}",
-                    f"equal the root's, {theirs}",
-                    mine,
-                    "use one value everywhere",
-                )
-            )
-
-
-def _watch_outputs(outputs: Any, engine: Engine, unit: Unit) -> None:
-    """Let autograd say when the gradient of an output is there. The node is watched, not the tensor."""
-    trigger = engine.backward_trigger(unit)
-    for tensor in tensors_in(outputs):
-        for node in _nodes(tensor):
-            node.register_prehook(trigger)
-
-
-def _nodes(tensor: Tensor) -> Iterator[Any]:
-    """The node that made a tensor; for a view also its base's, which survives an in-place change of the view."""
-    if tensor.grad_fn is not None:
-        yield tensor.grad_fn
-        base = _compat.base_of(tensor)
-        if base is not None and base.grad_fn is not None:
-            yield base.grad_fn
+    """What concerns the whole model is taken from the root: refuse another wish, do not ignore it."""
+    for field in fields(ShardOptions):
+        mine, theirs = getattr(unit.options, field.name), getattr(options, field.name)
+        wished = field.name in _SAME_EVERYWHERE or mine != field.default
+        if mine != theirs and wished and field.name not in _OF_EACH_UNIT:
+            got, cure = f"{mine} in unit {unit.name!r}", "set it on the outermost module"
+            raise ConfigError(message(field.name, f"equal the root's, {theirs}", got, cure))

@@ -18,20 +18,27 @@ from overlap.comm.collective import Communicator
 from overlap.engine.mesh import compute_communicator
 from overlap.errors import ConfigError, StateError, message
 from overlap.shard.flat import Flat, Home, home_of
+from overlap.shard.param import ShardedParam
 from overlap.shard.piece import Piece
 
 # As torch.nn.utils.clip_grad_norm_: keeps the coefficient finite for a zero norm.
 CLIP_EPS = 1e-6
 
 
-def flats_of(params: Iterable[nn.Parameter]) -> list[Flat]:
-    """The flats behind public parameters, each once.
+Chosen = dict[Flat, list[ShardedParam]]
+"""Parameters that a norm or an update concerns, by flat."""
+
+
+def chosen_of(params: Iterable[nn.Parameter]) -> Chosen:
+    """What public parameters stand for.
 
     Raises:
         ConfigError: a parameter is not a public face of a sharded model.
     """
-    found = {id(flat): flat for flat, _ in map(home, params)}
-    return list(found.values())
+    chosen: Chosen = {}
+    for flat, param in map(home, params):
+        chosen.setdefault(flat, []).append(param)
+    return chosen
 
 
 def home(param: nn.Parameter) -> Home:
@@ -49,19 +56,20 @@ def home(param: nn.Parameter) -> Home:
     return found
 
 
-def global_norm(flats: Sequence[Flat], comm: Communicator) -> Tensor:
-    """L2 norm of all gradients and whether it is finite. A collective, in the order of compute.
+def global_norm(chosen: Chosen) -> Tensor:
+    """L2 norm of all gradients of some parameters, and whether it is finite. A collective, in the order of compute.
 
     Args:
-        flats: at least one; those without gradients count nothing.
-        comm: of the compute lane.
+        chosen: at least one parameter; those without gradient count nothing.
 
     Returns:
         fp64 ``[2]`` on the gradients' device: norm, and 1.0 where a NaN or Inf was met.
     """
-    parts = [(part, int(flat.key.replicated)) for flat in flats for part in used_parts(flat)]
-    result = torch.empty(2, dtype=torch.float64, device=flats[0].master.device)
-    flats[0].in_order("norm", sum(part.nbytes for part, _ in parts), partial(_norm_into, result, parts, comm))
+    comm = comm_of(chosen)
+    parts = [(part, int(flat.key.replicated)) for flat in chosen for part in gradients_of(flat, chosen[flat])]
+    first = next(iter(chosen))
+    result = torch.empty(2, dtype=torch.float64, device=first.master.device)
+    first.in_order("norm", sum(part.nbytes for part, _ in parts), partial(_norm_into, result, parts, comm))
     return result
 
 
@@ -77,14 +85,13 @@ def _norm_into(result: Tensor, parts: Sequence[tuple[Tensor, int]], comm: Commun
     result.copy_(torch.stack((total[0].sqrt(), (total[1] > 0).double())))
 
 
-def used_parts(flat: Flat) -> list[Tensor]:
-    """The gradient of a flat without parameters whose ``.grad`` is None; whole when all have one."""
+def gradients_of(flat: Flat, params: Sequence[ShardedParam]) -> list[Tensor]:
+    """Gradients of some of a flat's parameters: the flat buffer where that is all of them, else a part for each."""
+    shown = [param for param in params if param.public.grad is not None]
     if flat.grad is None:
         return []
-    missing = [param for param in flat.params if param.public.grad is None]
-    if not missing:
+    if len(shown) == len(flat.params):
         return [flat.grad]
-    shown = [param for param in flat.params if param.public.grad is not None]
     return [flat.grad.narrow(0, param.layout.offset, param.layout.chunk) for param in shown]
 
 
@@ -123,21 +130,21 @@ def clip_grad_norm_(parameters: Iterable[nn.Parameter], max_norm: float, *, erro
         StateError: non-finite norm with ``error_if_nonfinite``; gradients are left as they are.
     """
     check_max_norm(max_norm)
-    flats = flats_of(parameters)
-    adopt_foreign_gradients(flats)
-    norm = global_norm(flats, comm_of(flats))
+    chosen = chosen_of(parameters)
+    adopt_foreign_gradients(chosen)
+    norm = global_norm(chosen)
     if error_if_nonfinite and norm[1].item():
         raise StateError(
             message("gradient norm", "be finite", norm[0].item(), "lower the learning rate or skip the step")
         )
     coefficient = clip_coefficient(norm, max_norm)
-    for flat in flats:
-        if flat.grad is not None:
-            flat.grad.mul_(coefficient.to(flat.grad.dtype))
+    for flat, params in chosen.items():
+        for gradient in gradients_of(flat, params):
+            gradient.mul_(coefficient.to(gradient.dtype))
     return norm[0].float()
 
 
-def comm_of(flats: Sequence[Flat]) -> Communicator:
+def comm_of(flats: Iterable[Flat]) -> Communicator:
     """The communicator that norms of these flats are summed over.
 
     Raises:

@@ -21,13 +21,14 @@ class SlotMap:
         slots: the memory.
         of_unit: slot number per unit, ``NO_SLOT`` for units without sharded parameters.
         order: the order of forwards that the map was made for.
-        ring: how many of the slots are shared by leaf units.
+        shares: whether a unit's slot is one of the ring.
+        ring: how many slots the ring has.
     """
 
     slots: tuple[Slot, ...]
     of_unit: tuple[int, ...]
     order: tuple[int, ...]
-    leaf: tuple[bool, ...]
+    shares: tuple[bool, ...]
     ring: int
 
     @property
@@ -37,7 +38,7 @@ class SlotMap:
 
     def misplaced(self, order: tuple[int, ...]) -> bool:
         """Whether another map would fit this order of forwards better."""
-        return ring_slots(order, self.leaf, self.ring) != ring_slots(self.order, self.leaf, self.ring)
+        return ring_slots(order, self.shares, self.ring) != ring_slots(self.order, self.shares, self.ring)
 
     def specs(self, units: Sequence[Unit]) -> tuple[UnitSpec, ...]:
         """What the planner needs to know."""
@@ -53,10 +54,9 @@ def place_units(units: Sequence[Unit], order: tuple[int, ...], options: ShardOpt
     Stage 3: leaf units share a ring of ``prefetch + 1``: one computes while ``prefetch`` arrive. Without reshard after
     forward, and where parameters are resident (stages 1 and 2), each unit has a slot to itself.
     """
-    leaf = tuple(unit.leaf for unit in units)
-    shared = not options.resident and options.reshard_after_forward
-    ring = options.prefetch + 1 if shared else max(sum(leaf), 1)
-    numbers = ring_slots(order, leaf, ring)
+    shares = tuple(_shares(unit) for unit in units)
+    ring = options.prefetch + 1
+    numbers = ring_slots(order, shares, ring)
     of_unit = tuple(number if unit.slot_bytes else NO_SLOT for unit, number in zip(units, numbers, strict=True))
     sizes: dict[int, int] = {}
     for unit, number in zip(units, of_unit, strict=True):
@@ -68,4 +68,8 @@ def place_units(units: Sequence[Unit], order: tuple[int, ...], options: ShardOpt
     of_unit = tuple(dense.get(number, NO_SLOT) for number in of_unit)
     for unit, number in zip(units, of_unit, strict=True):
         unit.place(None if number == NO_SLOT else slots[number])
-    return SlotMap(slots, of_unit, order, leaf, ring)
+    return SlotMap(slots, of_unit, order, shares, ring)
+
+
+def _shares(unit: Unit) -> bool:
+    return unit.leaf and not unit.options.resident and unit.options.reshard_after_forward

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,6 +26,17 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
             yield from tensors_in(getattr(value, field.name))
 
 
+def hides_something(value: Any) -> bool:
+    """Whether a nested value holds objects that this module cannot look into."""
+    if isinstance(value, dict):
+        return any(map(hides_something, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(hides_something, value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return any(hides_something(getattr(value, field.name)) for field in dataclasses.fields(value))
+    return not isinstance(value, Tensor | str | bytes | bool | int | float | complex | torch.dtype | torch.Size | None)
+
+
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The same nesting with every tensor replaced; containers without a changed tensor are passed on as they are."""
     if isinstance(value, Tensor):
@@ -45,8 +57,9 @@ def _rebuilt(old: dict[Any, Any], new: dict[Any, Any], items: Any) -> Any:
     changed = any(mine is not theirs for mine, theirs in zip(new.values(), items, strict=True))
     if not changed:
         return old
-    rebuilt = type(old)() if type(old) is not dict else {}
-    rebuilt.update(new)
+    rebuilt = copy.copy(old)  # keeps the class, a default factory, attributes
+    for key, item in new.items():
+        rebuilt[key] = item
     return rebuilt
 
 

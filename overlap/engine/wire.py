@@ -93,22 +93,22 @@ def wire_report(
     if plan is None:
         return WireReport(counted, formula, {"not planned": counted - formula}, other)
     items = {
-        "replicated parameters": _replicated(units, plan, options, world),
+        "replicated parameters": _replicated(units, options, world),
         "padding": _padding(units, plan, options, world),
-        "gathers more or less than the formula's": _gather_difference(units, plan, options, world),
+        "gathers more or less than the formula's": _gather_difference(units, plan, world),
     }
     return WireReport(counted, formula, {name: size for name, size in items.items() if size}, other)
 
 
-def _gathers_by_formula(options: ShardOptions) -> int:
-    if options.stage == 3:
-        return 2 if options.reshard_after_forward else 1
-    return 1 if options.sharded else 0
+def _gathers_by_formula(unit: Unit) -> int:
+    if unit.options.stage == 3:
+        return 2 if unit.options.reshard_after_forward else 1
+    return 1 if unit.options.sharded else 0
 
 
 def _formula(unit: Unit, options: ShardOptions, world: int) -> float:
     return sum(
-        _gather_exact(unit, world, replicated) * _gathers_by_formula(options)
+        _gather_exact(unit, world, replicated) * _gathers_by_formula(unit)
         + _reduce_exact(unit, options, world, replicated) * (1 if options.sharded else 2)
         for replicated in (False, True)
     )
@@ -126,20 +126,21 @@ def _reduce_exact(unit: Unit, options: ShardOptions, world: int, replicated: boo
     return sum(flat.layout.numel for flat in flats) * options.reduce_dtype.itemsize * (world - 1) / world
 
 
-def _replicated(units: Sequence[Unit], plan: Plan, options: ShardOptions, world: int) -> float:
+def _replicated(units: Sequence[Unit], options: ShardOptions, world: int) -> float:
     """They are never gathered, and their gradients are all-reduced: twice a reduce-scatter."""
     if not options.sharded:
         return 0.0
     reduced = sum(_reduce_exact(unit, options, world, True) for unit in units)
-    gathered = sum(_gather_exact(unit, world, True) for unit in units) * _gathers_by_formula(options)
+    gathered = sum(_gather_exact(unit, world, True) * _gathers_by_formula(unit) for unit in units)
     return reduced - gathered
 
 
-def _gather_difference(units: Sequence[Unit], plan: Plan, options: ShardOptions, world: int) -> float:
+def _gather_difference(units: Sequence[Unit], plan: Plan, world: int) -> float:
     """Units still in their slot need no second gather; recomputed or repeated ones may need a third."""
     planned = Counter(op.index for op in plan.ops if op.kind is Kind.GATHER)
-    usual = _gathers_by_formula(options)
-    return sum((planned[n] - usual) * _gather_exact(unit, world, False) for n, unit in enumerate(units))
+    return sum(
+        (planned[n] - _gathers_by_formula(unit)) * _gather_exact(unit, world, False) for n, unit in enumerate(units)
+    )
 
 
 def _padding(units: Sequence[Unit], plan: Plan, options: ShardOptions, world: int) -> float:

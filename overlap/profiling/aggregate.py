@@ -39,9 +39,7 @@ def median_step(steps: Sequence[StepMetrics]) -> StepMetrics:
         raise StateError(message("median", "be taken of at least one step", "none", cure))
     names = list(dict.fromkeys(unit.unit for step in steps for unit in step.units))
     rows = [{unit.unit: unit for unit in step.units} for step in steps]
-    units = tuple(
-        _median_unit(name, [row[name] for row in rows if name in row], len(steps)) for name in names
-    )
+    units = tuple(_median_unit(name, [row[name] for row in rows if name in row], len(steps)) for name in names)
     return StepMetrics(
         span_ns=_middle([step.span_ns for step in steps]),
         compute_ns=_middle([step.compute_ns for step in steps]),
@@ -57,10 +55,7 @@ def median_step(steps: Sequence[StepMetrics]) -> StepMetrics:
 
 def _median_unit(name: str, seen: Sequence[UnitMetrics], steps: int) -> UnitMetrics:
     names = dict.fromkeys(one.name for unit in seen for one in unit.passes)
-    parts = {
-        pass_name: [one for unit in seen for one in unit.passes if one.name == pass_name]
-        for pass_name in names
-    }
+    parts = {pass_name: [one for unit in seen for one in unit.passes if one.name == pass_name] for pass_name in names}
     return UnitMetrics(
         unit=name,
         bytes=_middle([unit.bytes for unit in seen], steps),

@@ -58,8 +58,8 @@ class Span:
 
     @property
     def communicates(self) -> bool:
-        """Whether the span moved data between ranks."""
-        return self.lane in COMM_LANES
+        """Whether the span moved data between ranks; on one rank a gather is a copy of no wire bytes."""
+        return self.lane in COMM_LANES and self.bytes > 0
 
 
 _FIELDS = tuple(field.name for field in fields(Span))

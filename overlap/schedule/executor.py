@@ -64,7 +64,7 @@ class Executor:
         self._latest: Event = DONE  # of the compute lane: all compute so far has finished
         self._released: dict[int, Event] = {}  # slot -> its last reader has finished
         self._holds: dict[int, int] = {}  # slot -> unit whose parameters it has, or is about to have
-        self._open: set[int] = set()  # units between entry and exit
+        self._open: set[tuple[Kind, int]] = set()  # units between an entry and its exit
         self._gathered: dict[int, Event] = {}  # unit -> its last gather, while compute has not waited for it
         self._buffer_reduced: dict[int, Event] = {}  # bucket buffer -> its last reduction
         # The plan in hand: compute and gathers in order with a cursor; reductions in an order of their own.
@@ -77,6 +77,7 @@ class Executor:
         self._to_reduce: list[int] = []
         self._ready: set[int] = set()
         self._reduces = True
+        self._skipped = False  # an entry or exit of the plan in this pass
 
     # -- a pass ------------------------------------------------------------------------------------------------
 
@@ -166,6 +167,7 @@ class Executor:
         self.plan, self.record, self.issued = plan, [], []
         self._events = {}
         self._open = set()
+        self._skipped = False
         # Reductions have their own cursor: a bucket leaves when its gradients are there, in an order all ranks share.
         self._track = [op for op in plan.ops[1:] if not _reduces(op)] if plan else []
         self._numbers = {op.records: number for number, op in enumerate(plan.ops)} if plan else {}
@@ -187,6 +189,7 @@ class Executor:
             else:  # skipped on this rank; the plan's collectives still take place, in the plan's order
                 # A wait for this exit stands for all exits before it: wait for compute as far as it has come.
                 self._events[op.records] = self._latest
+                self._skipped = True
                 self.departures += op.kind in EXIT_OF_ENTRY
         self._cursor = found + 1
         self._issue(self._track[found])
@@ -195,7 +198,7 @@ class Executor:
     def _would_close_open_unit(self, found: int) -> bool:
         """Skipping an exit that has not happened would free a slot in use."""
         skipped = self._track[self._cursor : found]
-        return any(op.kind in ENTRY_OF_EXIT and op.index in self._open for op in skipped)
+        return any(op.kind in ENTRY_OF_EXIT and (ENTRY_OF_EXIT[op.kind], op.index) in self._open for op in skipped)
 
     def _find(self, position: Position) -> int | None:
         for number in range(self._cursor, len(self._track)):
@@ -245,6 +248,8 @@ class Executor:
             self.departures += self.plan is not None
             op = Op(Kind.GATHER, entry.unit, unit.gather_bytes, (), f"gathered:{entry.unit}")
             self._issue(op, extra=(self._events["begun"], self._released.get(unit.slot, DONE)))
+        elif self.plan is not None and not self._skipped:
+            return  # the plan has written every wait that is needed
         # A plan lets the first entry behind a gather wait for it; this pass may have skipped that one.
         self._await_gather(entry.unit)
 
@@ -253,8 +258,11 @@ class Executor:
             self._wait(self._gathered[unit], self.spec.units[unit].name)
             del self._gathered[unit]  # a gather that failed stays, and raises again
 
+    def _is_open(self, unit: int) -> bool:
+        return any((kind, unit) in self._open for kind in EXIT_OF_ENTRY)
+
     def _refuse_to_overwrite(self, holder: int | None, name: str) -> None:
-        if holder in self._open:
+        if holder is not None and self._is_open(holder):
             raise StateError(
                 message(
                     f"unit {name!r}",
@@ -313,13 +321,17 @@ class Executor:
             self._holds[self.spec.units[op.index].slot] = op.index
             self._gathered[op.index] = event
         elif op.kind in EXIT_OF_ENTRY:
-            self._open.add(op.index)
+            self._open.add((op.kind, op.index))
         elif op.kind in ENTRY_OF_EXIT:
-            self._open.discard(op.index)
-            slot = self.spec.units[op.index].slot
+            self._open.discard((ENTRY_OF_EXIT[op.kind], op.index))
+            self._note_exit(op, event)
+
+    def _note_exit(self, op: Op, event: Event) -> None:
+        slot = self.spec.units[op.index].slot
+        if not self._is_open(op.index):  # a recomputation's forward ends inside the unit's backward
             self._released[slot] = event
-            if op.frees:
-                self._holds.pop(slot, None)
+        if op.frees:
+            self._holds.pop(slot, None)
 
     def _wait(self, event: Event, unit: str) -> None:
         if event is DONE:

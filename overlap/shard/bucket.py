@@ -85,15 +85,26 @@ class Bucket:
         """Bytes of the whole bucket."""
         return self.numel * self.dtype.itemsize
 
-    def take_own(self) -> Tensor:
-        """Its own memory ``[world, width]``."""
+    def take_own(self, dtype: torch.dtype) -> Tensor:
+        """Its own memory ``[world, width]``; ``dtype`` counts when it is made."""
         if self.own is None:
-            self.own = self.take_zeros(self.numel).view(self.world, self.width)
+            self.own = self.take_zeros(self.numel, dtype).view(self.world, self.width)
         return self.own
 
-    def take_zeros(self, numel: int) -> Tensor:
-        """New memory ``[numel]`` in its dtype, on its device."""
-        return torch.zeros(numel, dtype=self.dtype, device=self.stretches[0].flat.master.device)
+    def forget_discarded(self) -> None:
+        """Drop what has been accumulated for parameters whose gradients were discarded since (``zero_grad``)."""
+        for param, slot in zip(self.params, self.slots, strict=True):
+            if param.discard and self.accumulating and self.own is not None:
+                self.own.narrow(1, slot.offset, slot.chunk).zero_()
+            if param.discard or not self.accumulating:
+                param.used = False
+        self.accumulating &= not all(param.discard for param in self.params)
+        for param in self.params:
+            param.discard = False
+
+    def take_zeros(self, numel: int, dtype: torch.dtype) -> Tensor:
+        """New memory ``[numel]`` on its device."""
+        return torch.zeros(numel, dtype=dtype, device=self.stretches[0].flat.master.device)
 
     def take_shared(self) -> Tensor:
         """Its view ``[world, width]`` of the shared memory."""

@@ -24,7 +24,7 @@ from torch.distributed.tensor import DTensor
 
 from overlap import _compat
 from overlap.shard.layout import FlatLayout
-from overlap.shard.param import ShardedParam, as_dtensor, local_rows
+from overlap.shard.param import NEVER, ShardedParam, as_dtensor, local_rows
 
 _HOME_MARK = "_overlap_home"  # on the public face of a parameter
 
@@ -96,17 +96,27 @@ class Flat:
         local = local_rows(buffer, param.layout, self.rank)
         return as_dtensor(local, param.layout, self.mesh, replicated=self.key.replicated)
 
+    def changed(self) -> bool:
+        """Whether weights have changed since the last refresh."""
+        return self.updated or any(_compat.versions_of(p.public) != p.seen_version for p in self.params)
+
+    def mark_changed(self) -> None:
+        """Weights have been changed behind the version counters."""
+        for param in self.params:
+            param.seen_version = NEVER
+
     def refresh_shard(self) -> bool:
         """Bring the shard up to date; True if full parameters gathered earlier are old.
 
         The fused optimizer writes the shard itself and says so in ``updated``. Every other change is seen by the
-        version counters of the public parameters: in-place edits, other optimizers, ``load_state_dict``.
+        version counters of the public parameters and their local tensors: in-place edits, other optimizers,
+        ``load_state_dict``, DCP. Edits of ``param.data`` move no counter: call ``mark_changed`` after them.
         """
         changed = False
         for param in self.params:
-            version = _compat.version_of(param.public)
-            changed |= version != param.seen_version
-            param.seen_version = version
+            versions = _compat.versions_of(param.public)
+            changed |= versions != param.seen_version
+            param.seen_version = versions
         if changed and self.shard is not self.master:
             self.shard.copy_(self.master)
         changed |= self.updated

@@ -16,8 +16,10 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
+from overlap.errors import StateError, message
 from overlap.shard.layout import ParamLayout
 
+NEVER = (-1, -1)  # a version that no tensor has
 REPLACED_MARK = "_overlap_replaced"  # on an original: what an optimizer built too early still holds
 
 
@@ -49,7 +51,8 @@ class ShardedParam:
         arrived: a gradient has come in during the running backward.
         used: a gradient has come in since gradients were last reduced.
         has_moments: an ``overlap.AdamW`` keeps state for it.
-        seen_version: version counter of ``public`` when the compute-dtype shard was last made from it.
+        discard: what has been accumulated without reduction is to be forgotten.
+        seen_version: version counters of ``public`` when the compute-dtype shard was last made from it.
     """
 
     name: str
@@ -61,14 +64,29 @@ class ShardedParam:
     gradient: DTensor | None = None
     arrived: bool = False
     used: bool = False
+    discard: bool = False
     has_moments: bool = False
-    seen_version: int = -1
+    seen_version: tuple[int, int] = NEVER
     unit_name: str = ""
 
     @property
     def fqn(self) -> str:
         """Fully qualified name, as in the model before it was sharded."""
         return f"{self.unit_name}.{self.name}" if self.unit_name else self.name
+
+    def check_public(self) -> None:
+        """As ``Unit.check_faces``, for one parameter."""
+        for owner in self.owners:
+            found = owner.table.get(owner.attribute)
+            if found is not self.public:
+                cure = "copy values into it, e.g. load_state_dict(assign=False)"
+                got = f"another {type(found).__name__}"
+                raise StateError(message(f"parameter {self.fqn!r}", "stay the object that sharding made", got, cure))
+        if self.working is not None and self.working.requires_grad != self.public.requires_grad:
+            if not self.trainable:
+                cure = "shard it while it requires grad; it may be frozen and unfrozen afterwards"
+                raise StateError(message(f"parameter {self.fqn!r}", "stay frozen", "requires_grad=True", cure))
+            self.working.requires_grad_(self.public.requires_grad)
 
     def show_public(self) -> None:
         """Register the sharded face."""

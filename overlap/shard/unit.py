@@ -84,6 +84,15 @@ class Unit:
             start += _full_bytes(flat)
         self.pieces = tuple(pieces)
 
+    def check_faces(self) -> None:
+        """Take over changes of ``requires_grad``, and refuse parameters that were put in place of ours.
+
+        Raises:
+            StateError: a parameter was replaced, or one that was frozen when it was sharded is to be trained.
+        """
+        for param in self._params:
+            param.check_public()
+
     def show_working(self) -> None:
         """Let module code see full parameters."""
         for param in self._params:

@@ -122,11 +122,10 @@ def _switches_late(stage: int) -> None:
 
     def backward(sync: bool, then: bool) -> None:
         run.model.set_requires_gradient_sync(sync)
-        loss = loss_of(run.model, run.rank, 0)
-        loss.register_hook(lambda grad: None)
-        switch = run.model.blocks[0].register_full_backward_hook(lambda *_: run.model.set_requires_gradient_sync(then))
-        loss.backward()
+        switch = run.model.blocks[1].register_full_backward_hook(lambda *_: run.model.set_requires_gradient_sync(then))
+        loss_of(run.model, run.rank, 0).backward()
         switch.remove()
+        assert run.engine.requires_gradient_sync is then
 
     backward(sync=True, then=False)
     plain.backward()
@@ -139,6 +138,22 @@ def _switches_late(stage: int) -> None:
 @pytest.mark.parametrize("stage", STAGES)
 def test_whether_to_reduce_is_decided_when_backward_starts(ranks: Ranks, stage: int) -> None:
     ranks(2, _switches_late, stage)
+
+
+def _drops_some(stage: int) -> None:
+    """The user drops the gradients of a few parameters; the others go on adding up."""
+    pair = Pair(stage=stage, poison=True)
+    for _ in range(2):
+        for model in (pair.model, pair.plain):
+            model.blocks[0].up.weight.grad = model.blocks[0].norm.bias.grad = model.head.bias.grad = None
+        pair.backward()
+    pair.apply()
+    pair.check()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_gradients_may_be_dropped_one_by_one(ranks: Ranks, stage: int) -> None:
+    ranks(2, _drops_some, stage)
 
 
 def _divides(stage: int) -> None:

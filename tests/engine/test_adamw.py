@@ -19,7 +19,7 @@ Build = Callable[[nn.Module], torch.optim.Optimizer]
 ARGUMENTS = {"lr": 1e-2, "betas": (0.8, 0.95), "eps": 1e-7, "weight_decay": 0.1}
 
 
-def _train(build: Build, *, steps: int = 5, schedule: bool = False, **options: Any) -> dict[str, Tensor]:
+def _train(build: Build, *, steps: int = 4, schedule: bool = False, **options: Any) -> dict[str, Tensor]:
     model = shard_blocks(seeded(), **options)
     update = build(model)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(update, steps) if schedule else None
@@ -49,12 +49,12 @@ def _assert_close(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
 
 
 def _equals_torch(stage: int) -> None:
-    for build in (_plain, partial(_plain, maximize=True), _grouped):
-        mine = _train(partial(build, overlap.AdamW), steps=20, stage=stage)
-        _assert_close(mine, _train(partial(build, torch.optim.AdamW), steps=20, stage=stage))
+    for build, steps in ((_grouped, 20), (partial(_plain, maximize=True), 3)):
+        mine = _train(partial(build, overlap.AdamW), steps=steps, stage=stage)
+        _assert_close(mine, _train(partial(build, torch.optim.AdamW), steps=steps, stage=stage))
 
 
-@pytest.mark.parametrize("stage", [0, 3])
+@pytest.mark.parametrize("stage", [1, 3])
 def test_it_equals_torchs_within_1e_6_over_20_steps(ranks: Ranks, stage: int) -> None:
     ranks(2, _equals_torch, stage)
 
@@ -65,9 +65,7 @@ def _split(number: int, model: nn.Module) -> torch.optim.Optimizer:
 
 
 def _groups_change_nothing() -> None:
-    one = _train(partial(_split, 1))
-    for number in (2, 5):
-        assert_same_bits(_train(partial(_split, number)), one, f"in {number} groups")
+    assert_same_bits(_train(partial(_split, 3)), _train(partial(_split, 1)))
 
 
 def test_equal_groups_are_one_group_to_the_bit(ranks: Ranks) -> None:
@@ -112,7 +110,10 @@ def _follows_uneven_use() -> None:
     for optimizer in (overlap.AdamW, torch.optim.AdamW):
         run = Sharded(optimizer=partial(optimizer, lr=1e-2))
         for route in ((0, 1, 2), (0, 2), (0, 1, 2), (2, 1), (0, 1, 2)):
-            run.step(routed(*route))
+            run.backward(routed(*route))
+            if len(route) == 2:  # also apart within a flat
+                run.model.head.weight.grad = run.model.blocks[2].up.weight.grad = None
+            run.apply()
         trained.append(whole(run.model))
     _assert_close(*trained)
 

@@ -20,7 +20,7 @@ def _trains(stage: int, recompute: Recompute, reentrant: bool) -> Counter[str]:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("recompute", ["around", "inside"])
+@pytest.mark.parametrize("recompute", ["around", "inside", "both"])
 @pytest.mark.parametrize("reentrant", [False, True], ids=["non-reentrant", "reentrant"])
 def test_recomputed_blocks_equal_one_process(ranks: Ranks, stage: int, recompute: Recompute, reentrant: bool) -> None:
     issued = ranks(2, _trains, stage, recompute, reentrant)[0]

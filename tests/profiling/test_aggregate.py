@@ -23,9 +23,7 @@ def test_merged_ranks_are_measured_one_by_one(draw: Draw) -> None:
 
 def test_the_median_is_taken_field_by_field(draw: Draw) -> None:
     timeline = Timeline()
-    for step, picture in enumerate(
-        ["gather aaa\ncompute ...A", "gather a\ncompute .A", "gather aaaaaaaaa\ncompute A"]
-    ):
+    for step, picture in enumerate(["gather aaa\ncompute ...A", "gather a\ncompute .A", "gather aaaaaaaaa\ncompute A"]):
         timeline.extend(draw(picture, step=step, origin_ns=step * 100 * MS))
     middle = summarize(timeline)
     assert (middle.comm_ns // MS, middle.span_ns // MS, middle.hidden_ns // MS) == (3, 4, 0)

@@ -103,7 +103,7 @@ def test_ranks_are_not_mixed(draw: Draw) -> None:
 
 def test_a_span_that_ends_before_it_starts_is_refused() -> None:
     with pytest.raises(ConfigError, match="end at or after its start"):
-        measure([Span("gather", "gather", "a", 0, 10, 9, 0, 0)])
+        measure([Span("gather", "gather", "a", 1, 10, 9, 0, 0)])
 
 
 SPANS = st.builds(

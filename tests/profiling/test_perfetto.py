@@ -35,15 +35,11 @@ def events(document: dict[str, Any], phase: str) -> list[dict[str, Any]]:
 
 
 def test_a_process_per_rank_and_a_named_track_per_lane(document: dict[str, Any]) -> None:
-    names = {
-        (e["pid"], e["tid"]): e["args"]["name"] for e in events(document, "M") if e["name"] == "thread_name"
-    }
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events(document, "M") if e["name"] == "thread_name"}
     ranks = {e["pid"]: e["args"]["name"] for e in events(document, "M") if e["name"] == "process_name"}
     order = {e["args"]["sort_index"] for e in events(document, "M") if e["name"] == "thread_sort_index"}
     assert ranks == {0: "rank 0", 1: "rank 1"}
-    assert names == {
-        (rank, tid): lane for rank in (0, 1) for tid, lane in enumerate(("compute", "gather", "reduce"))
-    }
+    assert names == {(rank, tid): lane for rank in (0, 1) for tid, lane in enumerate(("compute", "gather", "reduce"))}
     assert order == {0, 1, 2}
     assert {(e["pid"], e["tid"]) for e in events(document, "X")} == set(names)
 

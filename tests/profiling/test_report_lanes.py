@@ -21,9 +21,7 @@ def test_a_step_at_four_columns_per_millisecond(draw: Draw) -> None:
 
 
 def test_labels_shrink_with_the_boxes(draw: Draw) -> None:
-    spans = draw("gather aaaaabbbbccc.d" + "." * 7, origin_ns=0) + draw(
-        "compute " + "." * 27 + "A", origin_ns=0
-    )
+    spans = draw("gather aaaaabbbbccc.d" + "." * 7, origin_ns=0) + draw("compute " + "." * 27 + "A", origin_ns=0)
     assert draw_lanes(spans, width=8 + 28).splitlines()[1] == "gather  ▏AG0▕▏AG1▏2▕ 3"
 
 

@@ -16,7 +16,7 @@ VOCAB, WIDTH, HIDDEN, BLOCKS = 257, 16, 37, 3
 SMALL = 64
 """For ``replicate_max_numel``: norms and biases of blocks are replicated, matrices are not."""
 
-Recompute = Literal["none", "around", "inside"]
+Recompute = Literal["none", "around", "inside", "both"]
 
 
 class Block(nn.Module):
@@ -49,9 +49,9 @@ class Model(nn.Module):
         self.head = nn.Linear(WIDTH, VOCAB)
         if tied:
             self.head.weight = self.embedding.weight
-        self.around, self.reentrant = recompute == "around", reentrant
+        self.around, self.reentrant = recompute in ("around", "both"), reentrant
         for block in self.blocks:
-            block.recompute, block.reentrant = recompute == "inside", reentrant
+            block.recompute, block.reentrant = recompute in ("inside", "both"), reentrant
 
     def forward(self, tokens: Tensor, route: Sequence[int] | None = None) -> Tensor:
         x = self.embedding(tokens)

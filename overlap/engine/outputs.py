@@ -1,0 +1,49 @@
+"""Where autograd tells that a unit's backward is about to run: the nodes that made its outputs.
+
+Nodes are watched, not tensors: an in-place change of an output gives the tensor another node and keeps the old one in
+the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import Tensor
+
+from overlap import _compat
+from overlap.engine.tree import hides_something, tensors_in
+from overlap.errors import StateError, message
+from overlap.shard.unit import Unit
+
+
+def watch_outputs(outputs: Any, inputs: Any, unit: Unit, trigger: Callable[..., None]) -> None:
+    """Call ``trigger`` when the gradient of an output is there.
+
+    Raises:
+        StateError: the outputs may carry a graph in objects that cannot be looked into, and without being told the
+            engine would not bring back the unit's parameters for its backward.
+    """
+    # An input that is passed through was made by another unit's node.
+    passed = {id(tensor.grad_fn) for tensor in tensors_in(inputs) if tensor.grad_fn is not None}
+    nodes = [node for tensor in tensors_in(outputs) for node in _nodes(tensor) if id(node) not in passed]
+    for node in nodes:
+        node.register_prehook(trigger)
+    if not nodes and unit.slot is not None and not unit.options.resident and hides_something(outputs):
+        raise StateError(
+            message(
+                f"outputs of unit {unit.name!r}",
+                "hold their tensors where they can be found: tensors, lists, tuples, dicts, dataclasses",
+                f"a {type(outputs).__name__} without any",
+                "return tensors in one of these containers, or use stage 2",
+            )
+        )
+
+
+def _nodes(tensor: Tensor) -> Iterator[Any]:
+    """The node that made a tensor; for a view also its base's, which survives an in-place change of the view."""
+    if tensor.grad_fn is not None:
+        yield tensor.grad_fn
+        base = _compat.base_of(tensor)
+        if base is not None and base.grad_fn is not None:
+            yield base.grad_fn
