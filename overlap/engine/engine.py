@@ -120,6 +120,7 @@ class Engine:
         self._forward.clear()
         self._backward.clear()
         self._suspended.clear()
+        self.gradients.abandon()
         self._end = None
         for unit in self.units:
             unit.show_public()
@@ -147,7 +148,7 @@ class Engine:
         if not self._gathers and self._mode[0] == "eval":
             return None  # nothing to plan, and an evaluation on one rank alone must not wait for others
         order = self.plans.settle(self._mode)
-        if order is not None and self._mode[0] == "train":
+        if order is not None and self._mode == ("train", 0):  # a step of the whole model, not of a block alone
             self._follow(order)
         return self.plans.plan(self._mode, self.executor.spec, stale=stale or not self.options.resident)
 
@@ -212,10 +213,10 @@ class Engine:
 
     def arrived(self, param: ShardedParam, unit: Unit) -> None:
         """Autograd has accumulated the gradient of a parameter."""
-        if not self._in_backward or (
-            unit.slot is not None and unit not in self._backward and not unit.options.resident
-        ):
+        if unit.slot is not None and not unit.options.resident and unit not in self._backward:
             self._refuse_unseen(unit)
+        if not self._in_backward:  # a second backward through create_graph: no trigger on its way, none needed
+            self._open_backward()
         bucket = self.gradients.arrived(param)
         if bucket is not None:
             self.executor.ready(bucket)

@@ -2,8 +2,8 @@
 
     working.grad --pack (compute lane)--> bucket --reduce (reduce lane)--> flat.grad == public.grad
 
-Accumulating without reduction packs into a bucket's own memory, in the accumulation dtype. Reduced gradients are added to
-what ``public.grad`` holds, or replace it where it is None, as ``backward`` does in one process.
+Accumulating without reduction packs into a bucket's own memory, in the accumulation dtype. Reduced gradients are added
+to what ``public.grad`` holds, or replace it where it is None, as ``backward`` does in one process.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Gradients:
     # -- a backward --------------------------------------------------------------------------------------------
 
     def open_backward(self, *, reducing: bool) -> None:
-        """Forget what an unfinished backward has left, and count from zero."""
+        """Count from zero."""
         self.reducing = reducing
         self.late.clear()
         for bucket in self.buckets:
@@ -108,6 +108,10 @@ class Gradients:
             bucket.forget_discarded()
         for param in self.params:
             param.arrived = False
+
+    def abandon(self) -> None:
+        """Forget what an unfinished backward has left."""
+        for param in self.params:
             assert param.working is not None
             param.working.grad = None
 

@@ -23,6 +23,7 @@ from overlap.engine.engine import Engine
 from overlap.engine.outputs import watch_outputs
 from overlap.engine.tree import cast_floating
 from overlap.errors import ConfigError, StateError, message
+from overlap.shard.flat import home_of
 from overlap.shard.unit import Unit
 
 # Kept in a module's __dict__: nn.Module's attribute magic must not see them.
@@ -66,6 +67,12 @@ class ShardedModule(FSDPModule):
         """As ``nn.Module``'s: DTensors under the names of the model before it was sharded."""
         _recover(self)
         state: dict[str, Any] = super().state_dict(*args, **kwargs)  # type: ignore[misc]
+        prefix = kwargs.get("prefix", args[1] if len(args) > 1 else "")
+        for name, param in super().named_parameters(remove_duplicate=False):  # type: ignore[misc]
+            home, key = home_of(param), prefix + name
+            if home is not None and key in state and state[key] is not param:
+                # Unlike detach(), this shares the version counter: a checkpoint loaded in place is noticed.
+                state[key] = home.flat.rows_like(param.to_local(), home.param)
         return state
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:

@@ -93,7 +93,10 @@ class Flat:
 
     def rows_of(self, buffer: Tensor, param: ShardedParam) -> DTensor:
         """This rank's rows of a parameter in one of the flat's buffers, as a DTensor that shares its memory."""
-        local = local_rows(buffer, param.layout, self.rank)
+        return self.rows_like(local_rows(buffer, param.layout, self.rank), param)
+
+    def rows_like(self, local: Tensor, param: ShardedParam) -> DTensor:
+        """This rank's rows of anything laid out like a parameter, as a DTensor that shares their memory."""
         return as_dtensor(local, param.layout, self.mesh, replicated=self.key.replicated)
 
     def changed(self) -> bool:

@@ -35,7 +35,7 @@ def _clips_as_torch(stage: int) -> None:
         torch.testing.assert_close(whole(inside.model)[name], value, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("stage", [1, 3])
 def test_max_grad_norm_equals_torchs_clip_before_the_step(ranks: Ranks, stage: int) -> None:
     ranks(2, _clips_as_torch, stage)
 
@@ -104,7 +104,7 @@ def _skips(stage: int, max_grad_norm: float | None) -> None:
     assert all(not torch.equal(value, before[name]) for name, value in whole(run.model).items())
 
 
-@pytest.mark.parametrize("stage", [0, 1, 3])
+@pytest.mark.parametrize("stage", [1, 3])
 @pytest.mark.parametrize("max_grad_norm", [None, LIMIT])
 def test_a_skipped_step_leaves_weights_and_moments_to_the_bit(
     ranks: Ranks, stage: int, max_grad_norm: float | None

@@ -37,7 +37,7 @@ def _clips_alike(stage: int, max_norm: float, clip_name: str) -> None:
         torch.testing.assert_close(grad, pair.plain.get_parameter(name).grad, rtol=2 * TOLERANCE, atol=0)
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("stage", [0, 1, 3])
 @pytest.mark.parametrize("clip", ["overlap", "torch"])
 def test_norm_and_clipped_gradients_equal_one_process(ranks: Ranks, stage: int, clip: str) -> None:
     ranks(2, _clips_alike, stage, 0.05, clip)

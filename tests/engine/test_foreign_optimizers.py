@@ -71,10 +71,6 @@ def _edit_in_place(param: nn.Parameter) -> None:
     param.mul_(2.0)
 
 
-def _edit_data(param: nn.Parameter) -> None:
-    param.data.mul_(2.0)
-
-
 def _copy_into(param: nn.Parameter) -> None:
     param.copy_(param.detach().clone() + 1.0)
 

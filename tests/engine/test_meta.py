@@ -34,7 +34,7 @@ def _materialises(stage: int) -> None:
     loss_of(model, dist.get_rank(), 0).backward()
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("stage", [1, 3])
 def test_reset_parameters_fills_it_alike_on_all_ranks(ranks: Ranks, stage: int) -> None:
     ranks(2, _materialises, stage)
 

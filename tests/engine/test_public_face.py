@@ -62,7 +62,7 @@ def _keeps_identities(stage: int) -> None:
         assert [*map(id, after.values())] == [*map(id, before.values())]
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", [1, 3])
 def test_parameters_stay_the_same_objects(ranks: Ranks, stage: int) -> None:
     ranks(2, _keeps_identities, stage)
 
@@ -82,7 +82,7 @@ def _shows_whole_ones_inside(stage: int) -> None:
     assert all(isinstance(module.weight, DTensor) for module in met)
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", [1, 3])
 def test_forward_sees_whole_plain_parameters(ranks: Ranks, stage: int) -> None:
     ranks(2, _shows_whole_ones_inside, stage)
 

@@ -7,7 +7,7 @@ from support.models import BLOCKS, Recompute
 from support.pair import Pair
 from support.ranks import Ranks
 
-STAGES = (0, 1, 2, 3)
+STAGES = (1, 3)  # parameters that stay, and parameters that come and go
 
 
 def _trains(stage: int, recompute: Recompute, reentrant: bool) -> Counter[str]:
@@ -29,4 +29,4 @@ def test_recomputed_blocks_equal_one_process(ranks: Ranks, stage: int, recompute
         # The ring has two slots: the last two blocks are still there when backward begins.
         assert gathers == {1: 2, 2: 1, 3: 1}
     else:
-        assert set(gathers.values()) == {1 if stage else 0}
+        assert gathers == {1: 1, 2: 1, 3: 1}

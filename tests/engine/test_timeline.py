@@ -87,7 +87,7 @@ def _looking_changes_nothing(stage: int) -> None:
         assert_same_bits(values, params, f"with {options}")
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", [1, 3])
 def test_observation_changes_neither_order_nor_bits(ranks: Ranks, stage: int) -> None:
     ranks(2, _looking_changes_nothing, stage)
 

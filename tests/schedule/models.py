@@ -47,7 +47,7 @@ def build(
     prefetch: int,
     ring: int | None = None,
     buckets: Sequence[int] = (),
-    buffers: int = 2,
+    buffers: int | Sequence[int] = 2,
     empty: frozenset[int] = frozenset(),
     resident: bool = False,
 ) -> Model:
@@ -58,7 +58,7 @@ def build(
         prefetch: for plans of this model.
         ring: slots that leaf units share; None means prefetch + 1, or a slot each if resident.
         buckets: per unit, how many; missing ones have one.
-        buffers: that buckets take turns on.
+        buffers: how many buckets take turns on; or which buffer each bucket has, over and over.
         empty: units without sharded parameters.
         resident: full parameters stay from step to step.
     """
@@ -71,7 +71,8 @@ def build(
     )
     counts = [*buckets, *(1 for _ in range(len(children) - len(buckets)))]
     owners = [unit for unit in reversed(range(len(children))) for _ in range(counts[unit])]
-    specs = tuple(BucketSpec(f"b{n}", n % buffers, 20 + n, 200 + n) for n in range(len(owners)))
+    turns = range(buffers) if isinstance(buffers, int) else buffers
+    specs = tuple(BucketSpec(f"b{n}", turns[n % len(turns)], 20 + n, 200 + n) for n in range(len(owners)))
     owned = tuple(tuple(n for n, owner in enumerate(owners) if owner == unit) for unit in range(len(children)))
     return Model(StepSpec(units, specs), tuple(tuple(inner) for inner in children), owned, prefetch)
 

@@ -125,6 +125,39 @@ def test_resident_parameters_are_gathered_after_an_update_only():
     assert driver.executor.departures == 0
 
 
+def test_a_gather_leaves_ahead_of_a_pack_that_comes_behind_it_in_the_plan(model: Model):
+    """Buckets of an enclosing unit may become complete between two others, where a gather is due as well."""
+    record = step(model)
+    first = record.index(Position(Kind.PACK, 0))
+    record[first : first + 2] = record[first : first + 2][::-1]
+    plan = make_plan(model.spec, record, mode="train", prefetch=1, stale=True)
+    events = [op.records for op in plan.ops]
+    assert events.index("gathered:2#2") == events.index("packed:0") - 1
+    driver = Driver(model.spec)
+    driver.run(record, plan)
+    assert driver.executor.issued == events
+
+
+def test_gathers_that_the_plan_does_not_foresee_are_counted():
+    model = chain(3, prefetch=1, resident=True)
+    fresh = make_plan(model.spec, step(model), mode="train", prefetch=1, stale=False)
+    driver = Driver(model.spec)
+    ops = driver.run(step(model), fresh)
+    assert [op.index for op in ops if op.kind is Kind.GATHER] == [0, 1, 2, 3]
+    assert driver.executor.departures == 4
+    driver.gpu.drain(oldest)
+
+
+def test_without_a_plan_too_resident_parameters_are_gathered_after_an_update_only():
+    model = chain(3, prefetch=1, resident=True)
+    driver = Driver(model.spec)
+    gathers = []
+    for stale in (True, False, True):
+        ops = driver.run(step(model), stale=stale)
+        gathers.append(sum(op.kind is Kind.GATHER for op in ops))
+    assert gathers == [4, 0, 4]
+
+
 def test_without_a_plan_a_unit_is_gathered_when_compute_asks_for_it(model: Model):
     driver = Driver(model.spec)
     ops = driver.run(forward(model.call()))

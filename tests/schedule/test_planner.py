@@ -179,6 +179,13 @@ def test_every_wait_is_needed(planned: Planned):
                 validate(planned.plan.without_wait(number, event))
 
 
+def test_a_pack_waits_only_where_no_earlier_wait_covers_it():
+    """Buffers 0, 1, 1, 0: the third pack waits for the second reduction, and so for the first, which the fourth needs."""
+    model = chain(3, prefetch=1, buffers=(0, 1, 1, 0))
+    waits = {op.records: op.waits for op in plan_of(model, step(model)).ops if op.kind is Kind.PACK}
+    assert waits == {"packed:0": (), "packed:1": (), "packed:2": ("reduced:1",), "packed:3": ()}
+
+
 def test_recomputation_behind_the_entry_of_backward_reads_the_same_gather():
     model = chain(4, prefetch=1)
     plain = plan_of(model, step(model))

@@ -24,18 +24,22 @@ def make_flat(
     rank: int = 0,
     trainable: bool = True,
     compute_dtype: torch.dtype = torch.float32,
+    dims: Sequence[int] = (),
 ) -> Flat:
-    """One rank's flat over these full values; world 1 means replicated. Public faces are plain parameters."""
+    """One rank's flat over these full values, split along ``dims``; world 1 means replicated.
+
+    Public faces are plain parameters.
+    """
     key = FlatKey(world == 1, trainable, torch.float32, compute_dtype)
-    layout = lay_out([tuple(full.shape) for full in fulls], world)
+    layout = lay_out([tuple(full.shape) for full in fulls], world, dims)
     flat = empty_flat(key, layout, rank, torch.device("cpu"), NO_MESH)
     flat.grad = torch.zeros_like(flat.master)
     for number, (full, place) in enumerate(zip(fulls, layout.params, strict=True)):
         rows = local_rows(flat.master, place, flat.rank)
         start, count = place.rows_of(flat.rank)
-        rows.copy_(full[start : start + count] if place.shape else full)
-        table: dict[str, nn.Parameter | None] = {f"p{number}": None}
-        public = nn.Parameter(rows, requires_grad=trainable)
+        rows.copy_(full.narrow(place.dim, start, count) if place.shape else full)
+        table: dict[str, nn.Parameter | None] = {}
+        table[f"p{number}"] = public = nn.Parameter(rows, requires_grad=trainable)
         flat.add(ShardedParam(f"p{number}", (Owner(table, f"p{number}"),), place, trainable, public))
     return flat
 

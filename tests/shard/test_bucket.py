@@ -18,7 +18,9 @@ SHAPES = [(9, 5), (7,), (12, 3), (40, 11)]
 
 def packed(bucket: Bucket, grads: dict[int, Tensor]) -> Tensor:
     memory = torch.full((bucket.world, bucket.width), float("nan"))
-    ops.pack([grads[id(param)] for param in bucket.params], memory, bucket.slots, scale=1.0, accumulate=False)
+    stored = [grads[id(param)].movedim(param.layout.dim, 0) for param in bucket.params if param.layout.shape]
+    stored += [grads[id(param)] for param in bucket.params if not param.layout.shape]
+    ops.pack(stored, memory, bucket.slots, scale=1.0, accumulate=False)
     return memory
 
 
@@ -26,12 +28,13 @@ def of_one_unit(unit: Unit, max_bytes: int, *, ranks: int) -> list[Bucket]:
     return make_buckets([unit], max_bytes, torch.float32, ranks=ranks, merge_replicated=True)
 
 
+@pytest.mark.parametrize("dims", [(0, 0, 0, 0), (1, 0, 1, 0)])
 @pytest.mark.parametrize("max_bytes", [1, 400, 1 << 20])
 @pytest.mark.parametrize("world", [2, 3, 4])
-def test_the_row_of_a_rank_is_what_its_gradient_shard_holds(world: int, max_bytes: int):
+def test_the_row_of_a_rank_is_what_its_gradient_shard_holds(world: int, max_bytes: int, dims: tuple[int, ...]):
     full = values(*SHAPES)
     for rank in range(world):
-        flat = make_flat(full, world=world, rank=rank)
+        flat = make_flat(full, world=world, rank=rank, dims=dims)
         grads = {id(param): grad for param, grad in zip(flat.params, full, strict=True)}
         for bucket in of_one_unit(make_unit("block", flat), max_bytes, ranks=world):
             (stretch,) = bucket.stretches
@@ -99,10 +102,40 @@ def test_unmerged_replicated_parameters_stay_with_their_unit_and_are_padded_to_t
 
 def test_memory_of_its_own_is_made_once_and_starts_at_zero():
     (bucket,) = of_one_unit(make_unit("u", make_flat(values((8, 8)), world=2)), 1 << 20, ranks=2)
-    own = bucket.take_own()
-    assert own.shape == (2, ALIGN)
+    own = bucket.take_own(torch.bfloat16)
+    assert (own.shape, own.dtype) == ((2, ALIGN), torch.bfloat16)
     assert not own.any()
-    assert bucket.take_own() is own
+    assert bucket.take_own(torch.float32) is own
+
+
+@pytest.fixture
+def accumulated() -> Bucket:
+    """Two parameters whose gradients have been accumulated, not reduced."""
+    (bucket,) = of_one_unit(make_unit("u", make_flat(values((8, 8), (8, 8)), world=2)), 1 << 20, ranks=2)
+    bucket.take_own(torch.float32).fill_(1.0)
+    bucket.accumulating = True
+    for param in bucket.params:
+        param.used = True
+    return bucket
+
+
+def test_discarded_gradients_are_forgotten_and_their_neighbours_kept(accumulated: Bucket):
+    first, second = accumulated.params
+    first.discard = True
+    accumulated.forget_discarded()
+    slots = accumulated.slots
+    sums = [int(accumulated.own[:, slot.offset : slot.offset + slot.chunk].sum()) for slot in slots]
+    assert sums == [0, 64]
+    assert (first.used, second.used, first.discard) == (False, True, False)
+    assert accumulated.accumulating
+
+
+def test_a_bucket_whose_gradients_are_all_discarded_accumulates_no_more(accumulated: Bucket):
+    for param in accumulated.params:
+        param.discard = True
+    accumulated.forget_discarded()
+    assert not accumulated.accumulating
+    assert not any(param.used or param.discard for param in accumulated.params)
 
 
 def test_shared_memory_is_the_front_of_what_buckets_take_turns_on():

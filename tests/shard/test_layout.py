@@ -52,6 +52,33 @@ def test_every_rank_has_room_for_its_rows(flat: list[tuple[int, ...]], world: in
     assert layout.numel == sum(map(math.prod, flat))
 
 
+@st.composite
+def shapes_and_dims(draw: st.DrawFn) -> tuple[tuple[int, ...], int]:
+    shape = draw(st.lists(st.integers(1, 12), min_size=1, max_size=3).map(tuple))
+    return shape, draw(st.integers(0, len(shape) - 1))
+
+
+@relaxed
+@given(shapes_and_dims(), worlds)
+def test_another_dimension_is_split_as_torch_chunks_it(drawn: tuple[tuple[int, ...], int], world: int):
+    shape, dim = drawn
+    full = torch.arange(math.prod(shape)).view(shape)
+    (param,) = lay_out([shape], world, [dim]).params
+    stored = full.movedim(dim, 0)
+    assert tuple(stored.shape) == param.stored_shape
+    for rank, chunk in enumerate(torch.chunk(full, world, dim)):
+        start, rows = param.rows_of(rank)
+        assert torch.equal(stored[start : start + rows].movedim(0, dim), chunk)
+
+
+@relaxed
+@given(shapes, worlds, st.integers(0, 2000))
+def test_the_first_dimension_that_reaches_every_rank_is_split(shape: tuple[int, ...], world: int, small: int):
+    reaching = [dim for dim, size in enumerate(shape) if len(torch.chunk(torch.empty(size), world)) == world]
+    expected = reaching[0] if reaching and math.prod(shape) > small else None
+    assert split_dim(shape, world, small) == expected
+
+
 def test_a_whole_flat_by_hand():
     layout = lay_out([(5, 3), (7,), ()], 2)
     assert [(param.chunk, param.offset, param.full_offset) for param in layout.params] == [
@@ -85,36 +112,21 @@ def test_alignment_rounds_up_to_the_next_multiple(numel: int):
     assert numel <= aligned(numel) < numel + ALIGN
 
 
-@relaxed
-@given(shapes, worlds, st.integers(0, 2000))
-def test_what_splits_leaves_no_rank_without_rows(shape: tuple[int, ...], world: int, small: int):
-    if split_dim(shape, world, small) == 0:
-        assert math.prod(shape) > small
-        param = lay_out([shape], world).params[0]
-        assert all(param.rows_of(rank)[1] > 0 for rank in range(world))
-
-
-@relaxed
-@given(shapes, worlds)
-def test_whatever_has_rows_for_every_rank_splits(shape: tuple[int, ...], world: int):
-    rows = torch.arange(shape[0] if shape else 1)
-    assert (split_dim(shape, world, 0) == 0) is (bool(shape) and len(torch.chunk(rows, world)) == world)
-
-
 @pytest.mark.parametrize(
-    ("shape", "world", "small", "split"),
+    ("shape", "world", "small", "dim"),
     [
-        ((5, 100), 4, 0, False),  # 2 + 2 + 1 + 0 rows
-        ((6, 100), 4, 0, False),  # 2 + 2 + 2 + 0 rows
-        ((7, 100), 4, 0, True),
-        ((8, 1024), 2, 8192, False),
-        ((8, 1025), 2, 8192, True),
-        ((), 1, 0, False),
-        ((3,), 1, 0, True),
+        ((5,), 4, 0, None),  # 2 + 2 + 1 + 0 rows
+        ((5, 100), 4, 0, 1),
+        ((6, 3, 100), 4, 0, 2),
+        ((7, 100), 4, 0, 0),
+        ((8, 1024), 2, 8192, None),
+        ((8, 1025), 2, 8192, 0),
+        ((), 1, 0, None),
+        ((3,), 1, 0, 0),
     ],
 )
-def test_the_rule_by_example(shape: tuple[int, ...], world: int, small: int, split: bool):
-    assert (split_dim(shape, world, small) == 0) is split
+def test_the_rule_by_example(shape: tuple[int, ...], world: int, small: int, dim: int | None):
+    assert split_dim(shape, world, small) == dim
 
 
 @st.composite

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from shard.flats import make_flat, make_unit, values
 
+from overlap.errors import StateError
 from overlap.shard.flat import Flat, home_of
 from overlap.shard.slot import ALIGN_BYTES, Slot, aligned_bytes
 from overlap.shard.unit import Unit
@@ -19,11 +22,12 @@ def placed(*flats: Flat) -> Unit:
     return unit
 
 
+@pytest.mark.parametrize("dims", [(0, 0, 0), (1, 0, 1)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("world", [2, 3, 4])
-def test_what_all_ranks_give_makes_up_the_full_parameters(world: int, dtype: torch.dtype):
+def test_what_all_ranks_give_makes_up_the_full_parameters(world: int, dtype: torch.dtype, dims: tuple[int, ...]):
     full = values(*SHAPES)
-    ranks = [make_flat(full, world=world, rank=rank, compute_dtype=dtype) for rank in range(world)]
+    ranks = [make_flat(full, world=world, rank=rank, compute_dtype=dtype, dims=dims) for rank in range(world)]
     for flat in ranks:
         flat.refresh_shard()
     units = [placed(flat) for flat in ranks]
@@ -107,6 +111,49 @@ def test_a_shard_is_refreshed_when_a_parameter_has_changed_and_only_then():
     assert flat.refresh_shard()
     assert torch.equal(flat.shard, flat.master.bfloat16())
     assert not flat.refresh_shard()
+
+
+def test_changes_behind_the_version_counters_are_told():
+    flat = make_flat(values((8, 8)), world=2)
+    assert flat.changed()
+    flat.refresh_shard()
+    assert not flat.changed()
+    flat.mark_changed()
+    assert flat.changed()
+    assert flat.refresh_shard()
+
+
+def test_a_parameter_put_in_place_of_ours_is_refused():
+    unit = placed(make_flat(values((8, 8)), world=2))
+    unit.check_faces()
+    (owner,) = unit.params[0].owners
+    owner.table[owner.attribute] = torch.nn.Parameter(torch.zeros(8, 8))
+    with pytest.raises(StateError, match="parameter 'p0' must stay the object that sharding made"):
+        unit.check_faces()
+
+
+def test_freezing_reaches_the_working_parameter_and_back():
+    unit = placed(make_flat(values((8, 8)), world=2))
+    (param,) = unit.params
+    for trained in (False, True):
+        param.public.requires_grad_(trained)
+        unit.check_faces()
+        assert param.working.requires_grad is trained
+
+
+def test_what_was_frozen_when_it_was_sharded_stays_frozen():
+    unit = placed(make_flat(values((8, 8)), world=2, trainable=False))
+    unit.params[0].public.requires_grad_()
+    with pytest.raises(StateError, match="parameter 'p0' must stay frozen"):
+        unit.check_faces()
+
+
+def test_a_home_goes_with_its_flat():
+    flat = make_flat(values((8, 8)), world=2)
+    public = flat.params[0].public
+    del flat
+    gc.collect()
+    assert home_of(public) is None
 
 
 def test_a_fused_update_makes_gathered_parameters_old_once():
