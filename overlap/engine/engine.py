@@ -140,7 +140,7 @@ class Engine:
         self._mode = ("train" if torch.is_grad_enabled() else "eval", self._index[id(entry)])
         self.ledger.begin(train=self._mode[0] == "train")
         if self._watch is not None:
-            self._watch.step += 1
+            self._watch.next_step()
         plan = self._choose_plan(stale)
         self.executor.begin(plan, range(len(self.gradients.buckets)), stale=stale)
 

@@ -2,7 +2,7 @@
 
 import pytest
 from support.ranks import Ranks
-from support.slow_model import time_steps
+from support.slow_model import COMMUNICATION_S, COMPUTE_S, time_steps
 
 WORLD = 2
 
@@ -11,10 +11,9 @@ WORLD = 2
 def test_a_step_is_closer_to_the_larger_part_than_to_the_sum(ranks: Ranks, stage: int) -> None:
     lanes = ranks(WORLD, time_steps, stage, "auto")[0]
     serial = ranks(WORLD, time_steps, stage, "inline")[0]
-    # The serial run is the sum of compute and communication, on this machine, in this minute.
-    larger = max(serial.compute_s, serial.comm_s)
-    assert serial.step_s > 0.9 * (serial.compute_s + serial.comm_s)
-    assert lanes.step_s - larger < 0.5 * (serial.step_s - larger)
+    # The serial run is the sum of both, plus what this machine adds in this minute; known sleeps are the parts.
+    assert serial.step_s > COMPUTE_S + COMMUNICATION_S[stage]
+    assert serial.step_s - lanes.step_s > 0.5 * min(COMPUTE_S, COMMUNICATION_S[stage])
 
 
 def test_the_timeline_tells_hidden_from_exposed(ranks: Ranks) -> None:

@@ -125,12 +125,13 @@ def test_resident_parameters_are_gathered_after_an_update_only():
     assert driver.executor.departures == 0
 
 
-def test_a_gather_leaves_ahead_of_a_pack_that_comes_behind_it_in_the_plan(model: Model):
+def test_a_gather_leaves_ahead_of_a_pack_that_comes_behind_it_in_the_plan():
     """Buckets of an enclosing unit may become complete between two others, where a gather is due as well."""
+    model = chain(4, prefetch=3, ring=2)
     record = step(model)
     first = record.index(Position(Kind.PACK, 0))
     record[first : first + 2] = record[first : first + 2][::-1]
-    plan = make_plan(model.spec, record, mode="train", prefetch=1, stale=True)
+    plan = make_plan(model.spec, record, mode="train", prefetch=model.prefetch, stale=True)
     events = [op.records for op in plan.ops]
     assert events.index("gathered:2#2") == events.index("packed:0") - 1
     driver = Driver(model.spec)

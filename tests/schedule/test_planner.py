@@ -180,7 +180,7 @@ def test_every_wait_is_needed(planned: Planned):
 
 
 def test_a_pack_waits_only_where_no_earlier_wait_covers_it():
-    """Buffers 0, 1, 1, 0: the third pack waits for the second reduction, and so for the first, which the fourth needs."""
+    """Buffers 0, 1, 1, 0: the third pack waits for the second reduction, so the fourth need not for the first."""
     model = chain(3, prefetch=1, buffers=(0, 1, 1, 0))
     waits = {op.records: op.waits for op in plan_of(model, step(model)).ops if op.kind is Kind.PACK}
     assert waits == {"packed:0": (), "packed:1": (), "packed:2": ("reduced:1",), "packed:3": ()}

@@ -18,8 +18,8 @@ SHAPES = [(9, 5), (7,), (12, 3), (40, 11)]
 
 def packed(bucket: Bucket, grads: dict[int, Tensor]) -> Tensor:
     memory = torch.full((bucket.world, bucket.width), float("nan"))
-    stored = [grads[id(param)].movedim(param.layout.dim, 0) for param in bucket.params if param.layout.shape]
-    stored += [grads[id(param)] for param in bucket.params if not param.layout.shape]
+    dims = [(grads[id(param)], param.layout.dim) for param in bucket.params]
+    stored = [grad.movedim(dim, 0) if dim else grad for grad, dim in dims]
     ops.pack(stored, memory, bucket.slots, scale=1.0, accumulate=False)
     return memory
 
