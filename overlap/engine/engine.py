@@ -1,12 +1,12 @@
 """The engine: units + plan + hooks = a training step.
 
-One pass, as the code below meets it (module.py calls it, schedule/executor.py carries the plan out):
+One pass, as the code below meets it (module.py and hooks.py call it, schedule/executor.py carries the plan out):
 
     enter_forward(root)      begin the pass: refresh shards, choose the plan
     enter_forward(block)     executor: issue gathers ahead, wait for this unit's; show full parameters
     exit_forward(block)      executor: its slot may be refilled; show sharded parameters
-    enter_backward(block)    as enter_forward, when the gradient of the block's output is there; ends that of the last
-    arrived(param)           last gradient of a bucket: pack and reduce
+    backward_reached(block)  as enter_forward, when the gradient of the block's output is there; ends that of the last
+    gradient_arrived(param)  last gradient of a bucket: pack and reduce
     finish_backward()        reduce the rest, wait, show gradients
 """
 
@@ -21,10 +21,11 @@ from torch.utils.hooks import RemovableHandle
 
 from overlap import _compat, nvtx
 from overlap.config import ShardOptions
-from overlap.engine import backend
+from overlap.engine import backend, hooks
 from overlap.engine.bindings import Bindings
 from overlap.engine.build import ShardGroup
 from overlap.engine.gradients import Gradients
+from overlap.engine.hooks import Made
 from overlap.engine.memory import MemoryReport, memory_report
 from overlap.engine.observe import TimelineWatch
 from overlap.engine.order import ComputeOrder
@@ -38,7 +39,6 @@ from overlap.schedule.op import Kind, LaneName, Position
 from overlap.schedule.plan import Plan
 from overlap.schedule.spec import StepSpec
 from overlap.schedule.trace import ComputeTrace
-from overlap.shard.param import ShardedParam
 from overlap.shard.unit import Unit
 
 
@@ -76,7 +76,7 @@ class Engine:
         if self._watch is not None:
             self._watch.clock = self.lanes.compute.clock
         # A model that is dropped without close() must not leave threads and hooks behind.
-        self._closing = weakref.finalize(self, _release, self.lanes, self._watch_gradients())
+        self._closing = weakref.finalize(self, _release, self.lanes, hooks.watch_gradients(self, self.units))
         for unit in self.units:
             for flat in unit.flats:
                 flat.order = ComputeOrder(self.lanes.compute, trace, unit.name, options.nvtx)
@@ -173,15 +173,11 @@ class Engine:
 
     def backward_trigger(self, unit: Unit) -> Callable[..., None]:
         """What autograd calls when the gradient of a unit's output is there."""
-        return partial(_enter_backward, weakref.ref(self), self._index[id(unit)], (self.epoch, self._generation))
+        return hooks.backward_trigger(self, self._index[id(unit)], Made(self.epoch, self._generation))
 
-    def enter_backward(self, unit: Unit, made: tuple[int, int]) -> None:
-        """A unit's backward is about to run; its other outputs may tell so again.
-
-        Args:
-            unit: whose output's gradient is there.
-            made: epoch of the slots and generation of the weights that its forward used.
-        """
+    def backward_reached(self, number: int, made: Made) -> None:
+        """A unit's backward is about to run; its other outputs may tell so again."""
+        unit = self.units[number]
         if not self._in_backward:
             self._open_backward()
         if unit in self._backward:
@@ -195,41 +191,27 @@ class Engine:
         self.executor.reach(self._at(Kind.BACKWARD, unit))
         unit.show_working()
 
-    def _check_graph(self, unit: Unit, made: tuple[int, int]) -> None:
+    def _check_graph(self, unit: Unit, made: Made) -> None:
         """Refuse a graph whose saved views of parameters no longer show what its forward saw."""
         if unit.slot is None:
             return
-        epoch, generation = made
-        got = ""
-        if epoch != self.epoch:
-            got = "one from before the slots were laid out along the recorded order (once, after the first step)"
-        elif generation != self._generation or any(flat.changed() for flat in unit.flats):
-            got = "weights that have changed since its forward"
-        elif torch.is_grad_enabled() and not unit.options.resident:
-            got = "create_graph=True, whose second backward the engine would not see coming; use stage 2"
-        if got:
-            cure = "run backward of a forward before the next optimizer step"
-            raise StateError(message(f"graph of unit {unit.name!r}", "meet the weights it was made with", got, cure))
+        if made.epoch != self.epoch:
+            hooks.refuse_graph(unit, "one from before the slots were laid out along the order of the first step")
+        if made.generation != self._generation or any(flat.changed() for flat in unit.flats):
+            hooks.refuse_graph(unit, "weights that have changed since its forward")
+        if torch.is_grad_enabled() and not unit.options.resident:
+            hooks.refuse_graph(unit, "create_graph=True, whose second backward nobody announces (stage 2 can)")
 
-    def arrived(self, param: ShardedParam, unit: Unit) -> None:
+    def gradient_arrived(self, number: int, param: int) -> None:
         """Autograd has accumulated the gradient of a parameter."""
+        unit = self.units[number]
         if unit.slot is not None and not unit.options.resident and unit not in self._backward:
-            self._refuse_unseen(unit)
+            hooks.refuse_unseen(unit)
         if not self._in_backward:  # a second backward through create_graph: no trigger on its way, none needed
             self._open_backward()
-        bucket = self.gradients.arrived(param)
+        bucket = self.gradients.arrived(unit.params[param])
         if bucket is not None:
             self.executor.ready(bucket)
-
-    def _refuse_unseen(self, unit: Unit) -> None:
-        raise StateError(
-            message(
-                f"outputs of unit {unit.name!r}",
-                "hold their tensors where they can be found: tensors, lists, tuples, dicts, dataclasses",
-                "a backward that the engine did not see coming, so that its parameters may be gone",
-                "return tensors in one of these containers",
-            )
-        )
 
     @property
     def _in_backward(self) -> bool:
@@ -349,33 +331,8 @@ class Engine:
     def _spec(self) -> StepSpec:
         return StepSpec(self.slots.specs(self.units), self.gradients.specs())
 
-    def _watch_gradients(self) -> list[RemovableHandle]:
-        # Hooks live in C++ where the garbage collector does not look: they hold numbers, nothing of the model.
-        me = weakref.ref(self)
-        return [
-            _compat.on_accumulated(param.working, partial(_arrived, me, n, k))
-            for n, unit in enumerate(self.units)
-            for k, param in enumerate(unit.params)
-            if param.trainable and param.working is not None
-        ]
 
-
-def _enter_backward(me: weakref.ref[Engine], unit: int, made: tuple[int, int], *_: object) -> None:
-    engine = me()
-    if engine is None:
-        raise StateError(
-            message("model", "live until its backward has run", "a deleted model", "keep a reference to it until then")
-        )
-    engine.enter_backward(engine.units[unit], made)
-
-
-def _arrived(me: weakref.ref[Engine], unit: int, param: int, _: torch.Tensor) -> None:
-    engine = me()
-    if engine is not None:
-        engine.arrived(engine.units[unit].params[param], engine.units[unit])
-
-
-def _release(lanes: backend.Lanes, hooks: list[RemovableHandle]) -> None:
+def _release(lanes: backend.Lanes, handles: list[RemovableHandle]) -> None:
     lanes.close()
-    for hook in hooks:
-        hook.remove()
+    for handle in handles:
+        handle.remove()
