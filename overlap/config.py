@@ -90,8 +90,12 @@ class ShardOptions:
         _at_least("prefetch", self.prefetch, 1)
         _at_least("bucket_bytes", self.bucket_bytes, 1)
         _at_least("replicate_max_numel", self.replicate_max_numel, 0)
-        if not self.timeout_s > 0:
-            raise ConfigError(message("timeout_s", "be above 0", self.timeout_s, "give seconds"))
+        for name in ("cast_forward_inputs", "reshard_after_forward", "timeline", "nvtx", "poison"):
+            _one_of(name, getattr(self, name), (True, False))
+        if isinstance(self.timeout_s, bool) or not isinstance(self.timeout_s, int | float) or not self.timeout_s > 0:
+            raise ConfigError(message("timeout_s", "be a number above 0", self.timeout_s, "give seconds"))
+        if self.init_fn is not None and not callable(self.init_fn):
+            raise ConfigError(message("init_fn", "be callable", self.init_fn, "pass a function of one module"))
 
     @property
     def sharded(self) -> bool:
@@ -133,7 +137,7 @@ def _nearest(name: str, known: list[str]) -> str:
 
 
 def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    if isinstance(value, bool) or value not in allowed:
+    if not any(value == each and type(value) is type(each) for each in allowed):  # True is not stage 1
         shown = ", ".join(map(str, allowed))
         raise ConfigError(message(name, f"be one of {shown}", value, "choose one of them"))
 

@@ -75,6 +75,9 @@ def _check_module(module: object) -> None:
         raise ConfigError(
             message("module", "be a torch.nn.Module", type(module).__name__, "pass the model or one of its blocks")
         )
+    if type(module).forward is nn.Module.forward:
+        got, cure = f"a {type(module).__name__}", "shard the modules inside it"
+        raise ConfigError(message("module", "have a forward to be gathered for", got, cure))
     if is_unit(module):
         raise StateError(
             message(

@@ -76,8 +76,8 @@ def _refuses_twice() -> None:
     for again in (model, model.blocks[0]):
         with clear_error(overlap.StateError, "module", "sharded once", type(again).__name__):
             overlap.fully_shard(again)
-    outer = nn.ModuleDict({"inner": model})
-    with clear_error(overlap.StateError, "inner"):
+    outer = nn.Sequential(model)
+    with clear_error(overlap.StateError, "sharded once"):
         overlap.shard(outer, unit=Model)
 
 
@@ -193,3 +193,8 @@ def test_ranks_whose_first_passes_differ_get_an_error_instead_of_a_hang(ranks: R
     for rank, text in enumerate(ranks.fresh(2, _is_out_of_step, group_timeout_s=2.0)):
         assert re.fullmatch(GRAMMAR, text), text
         assert f"rank {1 - rank} in " in text
+
+
+def test_a_container_without_forward_is_no_unit() -> None:
+    with clear_error(overlap.ConfigError, "forward", "ModuleList"):
+        overlap.fully_shard(nn.ModuleList([nn.Linear(4, 4)]))
