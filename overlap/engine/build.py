@@ -25,6 +25,8 @@ from overlap.shard.param import (
     as_dtensor,
     local_rows,
     make_public,
+    mark_replaced,
+    retie,
 )
 from overlap.shard.partition import own_modules, own_parameters
 from overlap.shard.unit import Unit
@@ -62,18 +64,21 @@ def build_unit(
         DesyncError: ranks bring different parameters.
         ConfigError: meta tensors that nothing fills.
     """
-    named = own_parameters(module, is_unit)
-    for param, (name, _) in named.items():
+    given = own_parameters(module, is_unit)
+    for param, (name, _) in given.items():
         _check_parameter(name, param)
-    _agree_on_parameters(named, group, options)
+    _agree_on_parameters(given, group, options)
     modules = list(own_modules(module, is_unit))
     materialize(modules, group.device, options.init_fn)
+    for _, owners in given.values():
+        retie(owners)
     named = own_parameters(module, is_unit)  # materialising made new objects
     _make_equal(modules, group, options)
     flats = _build_flats(named, group, options)
     leaf = not any(is_unit(inner) for inner in module.modules() if inner is not module)
     unit = Unit("", options, flats, leaf)
     unit.show_public()
+    mark_replaced(given)
     return unit
 
 

@@ -9,6 +9,7 @@ Showing a face is one dictionary store per owner, because both objects live as l
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -33,6 +34,12 @@ class Owner:
 
     table: dict[str, nn.Parameter | None]
     attribute: str
+
+
+def retie(owners: tuple[Owner, ...]) -> None:
+    """Let all owners of a tied parameter hold the first one's: giving modules memory one by one has parted them."""
+    for owner in owners[1:]:
+        owner.table[owner.attribute] = owners[0].table[owners[0].attribute]
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -122,8 +129,14 @@ def as_dtensor(local: Tensor, layout: ParamLayout, mesh: DeviceMesh, *, replicat
 
 
 def make_public(local: DTensor, original: nn.Parameter) -> nn.Parameter:
-    """The public parameter: keeps the original's attributes and marks the original as replaced."""
+    """The public parameter; keeps the original's attributes."""
     public = nn.Parameter(local, requires_grad=original.requires_grad)
     public.__dict__.update(original.__dict__)
-    setattr(original, REPLACED_MARK, True)
     return public
+
+
+def mark_replaced(given: Mapping[nn.Parameter, tuple[str, tuple[Owner, ...]]]) -> None:
+    """Mark the parameters that a module had before, meta ones too: others may still hold them, tied or to train them."""
+    for original, (_, owners) in given.items():
+        if owners[0].table[owners[0].attribute] is not original:
+            setattr(original, REPLACED_MARK, True)

@@ -104,3 +104,31 @@ def _refuses() -> None:
 
 def test_what_nothing_fills_is_refused_by_name(ranks: Ranks) -> None:
     ranks(2, _refuses)
+
+
+def _stays_tied() -> None:
+    with torch.device("meta"):
+        model = Model(tied=True)
+    shard_blocks(model)
+    assert model.head.weight is model.embedding.weight
+    names = [name for name, _ in model.named_parameters() if "head" in name or "embedding" in name]
+    assert names == ["embedding.weight", "head.bias"]
+    loss_of(model, dist.get_rank(), 0).backward()
+    assert model.embedding.weight.grad is not None
+
+
+def test_tied_weights_stay_tied(ranks: Ranks) -> None:
+    ranks(2, _stays_tied)
+
+
+def _refuses_ties_across_units() -> None:
+    with torch.device("meta"):
+        model = Model()
+        model.blocks[1].up.weight = model.blocks[0].up.weight
+    overlap.fully_shard(model.blocks[0])
+    with clear_error(overlap.StateError, "up.weight", "tied"):
+        overlap.fully_shard(model.blocks[1])
+
+
+def test_a_tie_across_units_is_refused_on_meta_too(ranks: Ranks) -> None:
+    ranks(2, _refuses_ties_across_units)

@@ -6,16 +6,23 @@ import torch
 from torch import nn
 
 from overlap.shard.layout import lay_out
-from overlap.shard.param import REPLACED_MARK, Owner, ShardedParam, make_public
+from overlap.shard.param import REPLACED_MARK, Owner, ShardedParam, make_public, mark_replaced
 
 
-def test_a_public_parameter_keeps_attributes_and_marks_the_original():
+def test_a_public_parameter_keeps_attributes():
     original = nn.Parameter(torch.ones(4), requires_grad=False)
     original.expert = True
     public = make_public(torch.zeros(2), original)
     assert public.expert is True
     assert not public.requires_grad
-    assert getattr(original, REPLACED_MARK) is True
+
+
+def test_only_what_was_replaced_is_marked():
+    replaced, kept, public = (nn.Parameter(torch.ones(4)) for _ in range(3))
+    table: dict[str, nn.Parameter | None] = {"replaced": public, "kept": kept}
+    mark_replaced({param: (name, (Owner(table, name),)) for param, name in ((replaced, "replaced"), (kept, "kept"))})
+    assert getattr(replaced, REPLACED_MARK) is True
+    assert not hasattr(kept, REPLACED_MARK)
     assert not hasattr(public, REPLACED_MARK)
 
 
