@@ -136,7 +136,7 @@ def make_public(local: DTensor, original: nn.Parameter) -> nn.Parameter:
 
 
 def mark_replaced(given: Mapping[nn.Parameter, tuple[str, tuple[Owner, ...]]]) -> None:
-    """Mark the parameters that a module had before, meta ones too: others may still hold them, tied or to train them."""
+    """Mark the parameters that a module had before, meta ones too: others may hold them, tied or to train them."""
     for original, (_, owners) in given.items():
         if owners[0].table[owners[0].attribute] is not original:
             setattr(original, REPLACED_MARK, True)
