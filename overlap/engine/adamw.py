@@ -150,7 +150,7 @@ class AdamW(torch.optim.Optimizer):
         scale = self._clip(chosen, grad_scale) if self.max_grad_norm is not None and chosen else grad_scale
         runs = self._runs()
         for flat in chosen:
-            for run in runs.get(id(flat), ()):
+            for run in runs.get(flat, ()):
                 flat.in_order("update", run.nbytes(flat), partial(_update, flat, run, scale, skip))
                 flat.updated = True
         return loss
@@ -176,13 +176,13 @@ class AdamW(torch.optim.Optimizer):
         coefficient = clip_coefficient(norm, self.max_grad_norm)
         return coefficient if grad_scale is None else coefficient * grad_scale
 
-    def _runs(self) -> dict[int, list[_Run]]:
+    def _runs(self) -> dict[Flat, list[_Run]]:
         """Advance step counts and join neighbours: usually one run per flat and group."""
-        runs: dict[int, list[_Run]] = {}
+        runs: dict[Flat, list[_Run]] = {}
         for group, flat, behind in self._with_gradient():
             state = self.state[behind.public]
             state["step"] += 1
-            _extend(runs.setdefault(id(flat), []), behind, group, state["step"])
+            _extend(runs.setdefault(flat, []), behind, group, state["step"])
         return runs
 
     def _with_gradient(self) -> list[tuple[dict[str, Any], Flat, ShardedParam]]:

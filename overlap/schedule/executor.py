@@ -1,4 +1,4 @@
-"""Carries out a plan as the training program passes its positions. It decides nothing.
+"""Carries out a plan as the training program passes its positions. Where there is a plan it decides nothing.
 
     hooks:    reach(FORWARD 3) -> every planned op before it is issued, then compute waits for what the plan says
               ready(bucket)    -> packs and reductions leave in the plan's order, each once its gradients are there
