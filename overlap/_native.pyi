@@ -1,48 +1,102 @@
-"""Signatures of csrc/bindings.cpp. Tensors are ``data_ptr()``; dtypes ``enum DType`` of csrc/convert.h."""
+"""What csrc/bind_*.cpp defines. Each function says whether its arguments fitted; overlap/ops/native/ calls them."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
 
 def pack(
+    grads: Sequence[Tensor | None],
+    bucket: Tensor,
     regions: int,
-    sources: int,
     region_count: int,
-    bucket: int,
-    dtype: int,
+    slot_count: int,
     world: int,
     width: int,
     scale: float,
     accumulate: bool,
     threads: int,
     /,
-) -> None: ...
-def adamw(
-    master: int,
-    exp_avg: int,
-    exp_avg_sq: int,
-    grad_dtype: int,
-    grad: int,
-    shard_dtype: int,
-    shard: int,
-    size: int,
-    decay: float,
-    blend1: float,
-    beta2: float,
-    blend2: float,
-    root_correction2: float,
-    eps: float,
-    step_size: float,
-    grad_factor: float,
-    threads: int,
-    /,
-) -> None: ...
-def grad_norm(dtype: int, grad: int, size: int, out: int, accumulate: bool, threads: int, /) -> None: ...
-def reduce_sum(
-    row_dtype: int,
-    rows: int,
-    row_count: int,
-    out_dtype: int,
-    out: int,
-    size: int,
+) -> bool: ...
+def unpack(
+    bucket: Tensor,
+    tensors: Sequence[Tensor | None],
+    regions: int,
+    region_count: int,
+    slot_count: int,
+    world: int,
+    width: int,
     scale: float,
-    accumulate: bool,
     threads: int,
     /,
-) -> None: ...
+) -> bool: ...
+def grad_norm(grad: Tensor, out: Tensor, accumulate: bool, threads: int, /) -> bool: ...
+def reduce_sum(
+    rows: Sequence[Tensor], out: Tensor, scale: float, accumulate: bool, norm: Tensor | None, threads: int, /
+) -> bool: ...
+def adamw(
+    master: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    grad: Tensor,
+    shard: Tensor | None,
+    coefficients: tuple[float, ...],
+    grad_scale: Tensor | None,
+    skip: Tensor | None,
+    maximize: bool,
+    seed: int | None,
+    start: int,
+    step: int,
+    threads: int,
+    /,
+) -> bool: ...
+def adamw_8bit(
+    master: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    exp_avg_scale: Tensor,
+    exp_avg_sq_scale: Tensor,
+    grad: Tensor,
+    shard: Tensor | None,
+    coefficients: tuple[float, ...],
+    grad_scale: Tensor | None,
+    skip: Tensor | None,
+    maximize: bool,
+    seed: int,
+    start: int,
+    step: int,
+    threads: int,
+    /,
+) -> bool: ...
+def sgd_momentum(
+    master: Tensor,
+    momentum_buffer: Tensor,
+    grad: Tensor,
+    shard: Tensor | None,
+    coefficients: tuple[float, ...],
+    nesterov: bool,
+    grad_scale: Tensor | None,
+    skip: Tensor | None,
+    maximize: bool,
+    seed: int | None,
+    start: int,
+    step: int,
+    threads: int,
+    /,
+) -> bool: ...
+def lion(
+    master: Tensor,
+    exp_avg: Tensor,
+    grad: Tensor,
+    shard: Tensor | None,
+    coefficients: tuple[float, ...],
+    grad_scale: Tensor | None,
+    skip: Tensor | None,
+    maximize: bool,
+    seed: int | None,
+    start: int,
+    step: int,
+    threads: int,
+    /,
+) -> bool: ...
+def quantize(values: Tensor, payload: Tensor, scales: Tensor, block: int, threads: int, /) -> bool: ...
+def dequantize(payload: Tensor, scales: Tensor, out: Tensor, block: int, accumulate: bool, threads: int, /) -> bool: ...
