@@ -31,3 +31,9 @@ def narrow(x, dtype: tl.constexpr):
         return chosen.to(tl.uint16).to(tl.bfloat16, bitcast=True)
     else:
         return x.to(dtype)
+
+
+@triton.jit
+def negate(x):
+    """Return fp32 ``-x``. Triton 3.6 computes ``0 - x``, which makes +0 of the zero that should be -0."""
+    return x * -1.0

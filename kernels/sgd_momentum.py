@@ -1,0 +1,45 @@
+"""SGD with momentum over one unit's flat shard, with the cast for the next gather."""
+
+import triton
+import triton.language as tl
+
+from overlap.kernels.convert import widen
+from overlap.kernels.rounding import FIRST, MASTER, round_state
+from overlap.kernels.update import gradient, load_three, skipped, store_three
+
+
+@triton.jit(do_not_specialize=["size", "seed", "first", "step"])
+def sgd_momentum_kernel(
+    master, momentum_buffer, grad, shard, grad_scale, skip, size: tl.int64,
+    weight_decay, keep, blend, look_ahead, lr, seed: tl.int64, first: tl.int64, step: tl.int64,
+    NESTEROV: tl.constexpr, HAS_SHARD: tl.constexpr, HAS_SCALE: tl.constexpr, HAS_SKIP: tl.constexpr,
+    MAXIMIZE: tl.constexpr, STOCHASTIC: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Update ``[size]`` elements, one BLOCK per program.
+
+        program        0         1               last
+        element  |  BLOCK   |  BLOCK   | ... | BLOCK, masked |     element 0 has global index ``first``
+
+    Traffic per element: read and write master and momentum (16 bytes; 8 as bf16), read grad (2 or 4), write
+    shard (2; none with a bf16 master). With STOCHASTIC, bf16 states are rounded up or down by random bits.
+    """
+    if skipped(skip, HAS_SKIP):
+        return
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    left = tl.minimum(size - start, BLOCK).to(tl.int32)
+    lanes = tl.arange(0, BLOCK)
+    if left == BLOCK:  # no mask: 16-byte vectors whatever the size
+        p, b, g = load_three(master, momentum_buffer, grad, start, lanes, None)
+    else:
+        p, b, g = load_three(master, momentum_buffer, grad, start, lanes, lanes < left)
+    p = widen(p)
+    g = gradient(g, grad_scale, HAS_SCALE, MAXIMIZE) + p * weight_decay
+    b = widen(b) * keep + g * blend
+    p = p - (g + b * look_ahead if NESTEROV else b) * lr
+    at = first + start
+    b = round_state(b, momentum_buffer.dtype.element_ty, seed, at, step, FIRST, STOCHASTIC, BLOCK)
+    w = round_state(p, master.dtype.element_ty, seed, at, step, MASTER, STOCHASTIC, BLOCK)
+    if left == BLOCK:
+        store_three(master, momentum_buffer, shard, start, lanes, None, w, b, p, HAS_SHARD)
+    else:
+        store_three(master, momentum_buffer, shard, start, lanes, lanes < left, w, b, p, HAS_SHARD)
