@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from overlap.bench.session import bench_ops
+from overlap.bench.settings import OpSettings
 from overlap.demo import worker
 from overlap.demo.data import load_corpus
 from overlap.demo.environment import launched, launched_ranks
@@ -23,6 +25,8 @@ from overlap.errors import OverlapError
 DEFAULTS = TrainSettings()
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
+bench = typer.Typer(no_args_is_help=True, help="Measure against this machine and against peers, in one run.")
+app.add_typer(bench, name="bench")
 
 
 @app.callback()
@@ -57,6 +61,27 @@ def train(
     if launched():
         worker.run(partial(train_demo, settings), show=show)
     launch("overlap.demo.worker", settings.to_json(), settings.ranks)
+
+
+@bench.command("op")
+def bench_op(
+    op: Annotated[list[str] | None, typer.Option(help="Of overlap.ops; again for more. Else all.")] = None,
+    sizes: Annotated[str, typer.Option(help="Elements: 4096, 64K, 32M, with commas.")] = "32M",
+    dtypes: Annotated[str, typer.Option(help="Of the input: fp32, bf16, fp16, with commas.")] = "bf16,fp32",
+    threads: Annotated[int | None, typer.Option(help="CPU threads; else as many as torch takes.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    faces: Annotated[str | None, typer.Option(help="native, triton, cuda, reference; else the fast ones.")] = None,
+    repeats: Annotated[int, typer.Option(help="Rounds in which all take turns.")] = 11,
+    budget: Annotated[float, typer.Option(help="Seconds for the rounds of one case.")] = 20.0,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds after which no case begins.")] = None,
+    overhead: Annotated[bool, typer.Option(help="Also: nanoseconds per call on next to nothing.")] = False,
+    json: Annotated[Path | None, typer.Option(help="File for all figures.")] = None,
+) -> None:
+    """Bandwidth and peers of each fused op, every value checked; exit status 1 if one is wrong."""
+    options = locals()
+    del options["json"]
+    if bench_ops(OpSettings.parse(**options), json).wrong:
+        raise typer.Exit(1)
 
 
 def show(error: Exception) -> None:
