@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RANKS ?= 2
 STEPS ?= 60
+RECORDS ?= profiles
 BIN := $(VENV)/bin
 
 # With a GPU any supported torch will do. Without one the exact version keeps pip on a CPU build where its index
@@ -19,7 +20,7 @@ SOURCES := pyproject.toml CMakeLists.txt $(wildcard csrc/*)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench gpu clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -27,16 +28,20 @@ help: ## list the targets
 demo: $(VENV)/.runtime ## train a GPT on real text over 2 ranks at stage 3; see what was hidden
 	$(BIN)/overlap train --ranks $(RANKS) --stage 3 --steps $(STEPS) --out runs/demo
 
-test: $(VENV)/.dev ## run the tests
-	$(BIN)/pytest
+test: $(VENV)/.dev $(VENV)/.triton-3.6 ## run the tests
+	OVERLAP_SECOND_TRITON=$(VENV)/triton-3.6 $(BIN)/pytest
 
 lint: $(VENV)/.dev ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.runtime ## compare lanes with none, interleaved, in one job
+bench: $(VENV)/.runtime ## compare lanes with none in one job, then every fused op with this machine and with peers
 	$(BIN)/python -m overlap.demo.compare_lanes $(RANKS)
+	$(BIN)/overlap bench op
+
+gpu: ## on a machine with a GPU, with its python3 as it is: run what needs one, write a dated record to profiles/
+	@PYTHONPATH=tests $(PYTHON) -m gpu_record --into $(RECORDS)
 
 clean: ## remove what was built, keep .venv
 	rm -rf build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -53,3 +58,8 @@ $(VENV)/.runtime: $(SOURCES) | $(VENV)/.torch
 $(VENV)/.dev: $(SOURCES) | $(VENV)/.torch
 	$(PIP) --editable ".[dev]"
 	touch $@ $(VENV)/.runtime
+
+# The oldest Triton that is supported, beside the installed one: tests/ops/test_aot.py compiles with both.
+$(VENV)/.triton-3.6: | $(VENV)/.torch
+	$(PIP) --target $(VENV)/triton-3.6 --upgrade --no-deps triton==3.6.0
+	touch $@

@@ -131,6 +131,11 @@ def native_mode_from_env() -> str:
     return os.environ.get("OVERLAP_NATIVE", "auto").lower()
 
 
+def cuda_mode_from_env() -> str:
+    """``OVERLAP_CUDA_KERNELS``: whether CUDA ops use the CUDA C++ kernels (auto, on, off; see ``configure``)."""
+    return os.environ.get("OVERLAP_CUDA_KERNELS", "auto").lower()
+
+
 def _nearest(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
     return f"did you mean {near[0]!r}?"

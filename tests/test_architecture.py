@@ -22,7 +22,7 @@ LAYERS = [
     ("profiling",),
     ("engine",),
     ("",),  # overlap itself: the public names
-    ("demo",),
+    ("demo", "bench"),
     ("cli",),
     ("__main__",),
 ]

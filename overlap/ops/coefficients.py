@@ -1,11 +1,17 @@
-"""AdamW's scalars of one step, computed on the host in float64 and rounded once to float32 by each face."""
+"""The scalars of one optimizer step, computed on the host in float64 and rounded once to float32 by each face.
+
+Nothing in them changes a compiled kernel. Cached: all flats of a step share them.
+"""
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
+
+from overlap.errors import ConfigError, message
 
 
 class AdamWCoefficients(NamedTuple):
-    """What the update loop needs; nothing in it changes the compiled kernel."""
+    """What the loop of ``adamw`` and ``adamw_8bit`` needs."""
 
     decay: float
     """``1 - lr * weight_decay``: multiplies the weight first (decoupled decay)."""
@@ -21,16 +27,77 @@ class AdamWCoefficients(NamedTuple):
     """``lr / (1 - beta1 ** step)``."""
 
 
+class SGDCoefficients(NamedTuple):
+    """What the loop of ``sgd_momentum`` needs."""
+
+    weight_decay: float
+    """Multiplies the weight, added to the gradient (coupled decay)."""
+    keep: float
+    """Multiplies the momentum: 0 on the first step, then ``momentum``."""
+    blend: float
+    """Multiplies the gradient: 1 on the first step, then ``1 - dampening``."""
+    look_ahead: float
+    """``momentum``: what ``nesterov`` adds of the new momentum to the gradient."""
+    lr: float
+
+
+class LionCoefficients(NamedTuple):
+    """What the loop of ``lion`` needs."""
+
+    decay: float
+    """``1 - lr * weight_decay``."""
+    beta1: float
+    blend1: float
+    """``1 - beta1``: the gradient's part in the direction."""
+    beta2: float
+    blend2: float
+    """``1 - beta2``: the gradient's part in the average that is kept."""
+    lr: float
+
+
+@lru_cache(maxsize=64)
 def adamw_coefficients(
-    *, lr: float, beta1: float, beta2: float, eps: float, weight_decay: float, step: int
+    lr: float, beta1: float, beta2: float, eps: float, weight_decay: float, step: int
 ) -> AdamWCoefficients:
-    """Return the coefficients of step ``step`` (counted from 1)."""
+    """Return the coefficients of step ``step`` (counted from 1).
+
+    Raises:
+        ConfigError: a step or a beta that makes a bias correction 0.
+    """
+    if step < 1 or not (0.0 <= beta1 < 1.0 and 0.0 <= beta2 < 1.0):
+        raise _wrong(step, beta1=beta1, beta2=beta2)
     return AdamWCoefficients(
-        decay=1.0 - lr * weight_decay,
-        blend1=1.0 - beta1,
-        beta2=beta2,
-        blend2=1.0 - beta2,
-        root_correction2=math.sqrt(1.0 - beta2**step),
-        eps=eps,
-        step_size=lr / (1.0 - beta1**step),
+        1.0 - lr * weight_decay,
+        1.0 - beta1,
+        beta2,
+        1.0 - beta2,
+        math.sqrt(1.0 - beta2**step),
+        eps,
+        lr / (1.0 - beta1**step),
     )
+
+
+@lru_cache(maxsize=64)
+def sgd_coefficients(lr: float, momentum: float, dampening: float, weight_decay: float, step: int) -> SGDCoefficients:
+    """Return the coefficients of step ``step`` (counted from 1)."""
+    if step < 1:
+        raise _wrong(step)
+    if step == 1:
+        return SGDCoefficients(weight_decay, 0.0, 1.0, momentum, lr)
+    return SGDCoefficients(weight_decay, momentum, 1.0 - dampening, momentum, lr)
+
+
+@lru_cache(maxsize=64)
+def lion_coefficients(lr: float, beta1: float, beta2: float, weight_decay: float, step: int) -> LionCoefficients:
+    """Return the coefficients of any step; ``step`` only takes part in the random bits."""
+    if step < 1 or not (0.0 <= beta1 < 1.0 and 0.0 <= beta2 < 1.0):
+        raise _wrong(step, beta1=beta1, beta2=beta2)
+    return LionCoefficients(1.0 - lr * weight_decay, beta1, 1.0 - beta1, beta2, 1.0 - beta2, lr)
+
+
+def _wrong(step: int, **betas: float) -> ConfigError:
+    """Say which one it was, away from the path that every step takes."""
+    if step < 1:
+        return ConfigError(message("step", "count from 1", step, "increment it before the update"))
+    name, value = next((name, beta) for name, beta in betas.items() if not 0.0 <= beta < 1.0)
+    return ConfigError(message(name, "be at least 0 and below 1", value, "choose a decay such as 0.9"))

@@ -1,115 +1,144 @@
-"""Which face of an op runs: CPU -> native C++, CUDA -> Triton, anything else or nothing built -> reference.
+"""Which face of an op runs: native C++ on CPU, CUDA C++ or Triton on CUDA, else (or with nothing built) the reference.
 
-The words are those of every fallback in this package: ``off``, ``on``, ``auto``; ``auto`` says once what
-it could not have.
+The words are those of every fallback in this package: ``off``, ``on``, ``auto``; ``auto`` says once what it could
+not have.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Literal, Protocol, cast, get_args
+from types import ModuleType
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor
 
-from overlap.config import native_mode_from_env
+from overlap.config import cuda_mode_from_env, native_mode_from_env
 from overlap.errors import ConfigError, message
-from overlap.ops import reference
-from overlap.ops.coefficients import AdamWCoefficients
-from overlap.ops.slots import PackSlot
+from overlap.ops import check
+from overlap.ops.face import Face
 
-NativeMode = Literal["auto", "on", "off"]
+FaceMode = Literal["auto", "on", "off"]
 
 _log = logging.getLogger("overlap")
-_native_mode: NativeMode | None = None
+_native_mode: FaceMode | None = None
+_cuda_mode: FaceMode | None = None
 
 
-class Face(Protocol):
-    """What reference.py, native.py and triton_ops.py each provide; arguments are already checked."""
+class Checked:
+    """A face that trusts its arguments, behind the checks."""
 
-    def pack(
-        self,
-        grads: Sequence[Tensor | None],
-        bucket: Tensor,
-        slots: tuple[PackSlot, ...],
-        *,
-        scale: float,
-        accumulate: bool,
-    ) -> None: ...
-
-    def adamw(
-        self,
-        master: Tensor,
-        exp_avg: Tensor,
-        exp_avg_sq: Tensor,
-        grad: Tensor,
-        shard: Tensor | None,
-        coefficients: AdamWCoefficients,
-        *,
-        grad_scale: Tensor | None,
-        skip: Tensor | None,
-        maximize: bool,
-    ) -> None: ...
-
-    def grad_norm(self, grad: Tensor, out: Tensor, *, accumulate: bool) -> None: ...
-
-    def reduce_sum(self, rows: Sequence[Tensor], out: Tensor, *, scale: float, accumulate: bool) -> None: ...
+    def __init__(self, face: ModuleType) -> None:
+        """Put the check of the same name before each op of ``face``."""
+        self.__name__ = face.__name__
+        for name in check.__all__:
+            setattr(self, name, _in_turn(getattr(check, name), getattr(face, name)))
 
 
-def configure(native: NativeMode) -> None:
-    """Choose the CPU face: ``auto`` takes the extension if it was built, ``on`` insists, ``off`` refuses it.
+def _in_turn(first: Callable[..., None], second: Callable[..., None]) -> Callable[..., None]:
+    def call(*arguments: object) -> None:
+        first(*arguments)
+        second(*arguments)
 
-    Until this is called, the environment variable ``OVERLAP_NATIVE`` decides.
+    return call
+
+
+def checked(face: ModuleType) -> Face:
+    """Return ``face`` itself if it verifies its arguments (``VERIFIES``), else behind the checks."""
+    return cast(Face, face if getattr(face, "VERIFIES", False) else Checked(face))
+
+
+def configure(native: FaceMode | None = None, cuda: FaceMode | None = None) -> None:
+    """Choose the faces: ``auto`` takes what was built and can run, ``on`` insists on it, ``off`` refuses it.
+
+    Until this is called, the environment variables ``OVERLAP_NATIVE`` and ``OVERLAP_CUDA_KERNELS`` decide.
+
+    Args:
+        native: the C++ extension for CPU tensors; None leaves the choice as it is.
+        cuda: the CUDA C++ kernels for CUDA tensors, instead of Triton's; None leaves the choice as it is.
 
     Raises:
-        ConfigError: unknown word, or ``on`` where the extension is missing.
+        ConfigError: unknown word, or ``on`` where it is missing.
     """
-    global _native_mode
-    _native_mode = _checked(native)
-    _cpu_face.cache_clear()
+    global _native_mode, _cuda_mode
+    if native is not None:
+        _native_mode = _checked_native(native)
+        _cpu_face.cache_clear()
+    if cuda is not None:
+        _cuda_mode = _checked_cuda(cuda)
+        _cuda_face.cache_clear()
 
 
-def _checked(mode: str) -> NativeMode:
-    if mode not in get_args(NativeMode):
-        raise ConfigError(message("OVERLAP_NATIVE", "be auto, on or off", mode, "use one of these words"))
-    if mode == "on" and not _native_built():
-        cure = "reinstall where a C++ compiler is found, or use auto"
-        raise ConfigError(message("OVERLAP_NATIVE=on", "find overlap._native", "no such module", cure))
-    return cast(NativeMode, mode)
-
-
-def face_of(device: torch.device) -> Face:
-    """Return the face that runs ops on ``device``."""
-    if device.type == "cpu":
+def face_of(tensor: Tensor) -> Face:
+    """Return the face that runs ops on the device of ``tensor``."""
+    if tensor.is_cpu:
         return _cpu_face()
-    return _cuda_face() if device.type == "cuda" else cast(Face, reference)
+    return _cuda_face() if tensor.is_cuda else _reference()
 
 
 def face_name(device: torch.device) -> str:
-    """Return ``reference``, ``native`` or ``triton``, for reports."""
-    module: str = face_of(device).__name__  # type: ignore[attr-defined]
-    return module.rpartition(".")[2].removesuffix("_ops")
+    """Return ``reference``, ``native``, ``triton`` or ``cuda``, for reports."""
+    faces = {"cpu": _cpu_face, "cuda": _cuda_face}
+    module: str = faces.get(device.type, _reference)().__name__  # type: ignore[attr-defined]
+    return module.rpartition(".")[2].removesuffix("_face")
+
+
+def _word(variable: str, mode: str) -> FaceMode:
+    if mode not in get_args(FaceMode):
+        raise ConfigError(message(variable, "be auto, on or off", mode, "use one of these words"))
+    return cast(FaceMode, mode)
+
+
+def _checked_native(mode: str) -> FaceMode:
+    if _word("OVERLAP_NATIVE", mode) == "on" and not _native_built():
+        cure = "reinstall where a C++ compiler is found, or use auto"
+        raise ConfigError(message("OVERLAP_NATIVE=on", "find overlap._native", "no such module", cure))
+    return cast(FaceMode, mode)
+
+
+def _checked_cuda(mode: str) -> FaceMode:
+    if _word("OVERLAP_CUDA_KERNELS", mode) == "on" and not _cuda_available():
+        cure = "reinstall where nvcc is found and run on an NVIDIA GPU with Triton, or use auto"
+        raise ConfigError(message("OVERLAP_CUDA_KERNELS=on", "find kernels and a driver", "none", cure))
+    return cast(FaceMode, mode)
 
 
 def _native_built() -> bool:
     return find_spec("overlap._native") is not None
 
 
+def _triton_installed() -> bool:
+    return find_spec("triton") is not None
+
+
+def _cuda_available() -> bool:
+    """Whether the CUDA C++ face can run; for the ops that it leaves to Triton it needs that too."""
+    return _triton_installed() and bool(import_module("overlap.ops.cuda_face").available())
+
+
+@lru_cache(maxsize=1)
+def _reference() -> Face:
+    return checked(import_module("overlap.ops.reference"))
+
+
 @lru_cache(maxsize=1)
 def _cpu_face() -> Face:
-    mode = _native_mode or _checked(native_mode_from_env())
+    mode = _native_mode or _checked_native(native_mode_from_env())
     if mode != "off" and _native_built():
-        return cast(Face, import_module("overlap.ops.native"))
+        return checked(import_module("overlap.ops.native"))
     if mode == "auto":
         _log.warning("overlap._native is not built: CPU ops run in plain torch (slower, same results)")
-    return cast(Face, reference)
+    return _reference()
 
 
 @lru_cache(maxsize=1)
 def _cuda_face() -> Face:
-    if find_spec("triton") is not None:
-        return cast(Face, import_module("overlap.ops.triton_ops"))
+    mode = _cuda_mode or _checked_cuda(cuda_mode_from_env())
+    if mode != "off" and _cuda_available():
+        return checked(import_module("overlap.ops.cuda_face"))
+    if _triton_installed():
+        return checked(import_module("overlap.ops.triton_face"))
     _log.warning("triton is not installed: CUDA ops run in plain torch (slower, same results)")
-    return cast(Face, reference)
+    return _reference()

@@ -2,7 +2,23 @@ import math
 
 import pytest
 import torch
-from ops.numeric import FLOATS, same_bits, values
+from hypothesis import given
+from hypothesis import strategies as st
+from ops.numeric import (
+    CPU,
+    FLOATS,
+    few,
+    floats,
+    placed,
+    quiet_numpy,
+    same_bits,
+    shifts,
+    sizes,
+    torch_seeds,
+    values,
+    wild,
+)
+from ops.running import face
 
 from overlap import ops
 
@@ -62,17 +78,33 @@ def test_same_bits_for_any_alignment(device):
         assert same_bits(result(moved[shift : shift + 50_001], device), first)
 
 
-def test_same_bits_for_any_thread_count():
+def test_same_bits_for_any_thread_count(on_threads):
     grad = torch.randn(1_000_003)
-    results, torch_threads = [], torch.get_num_threads()
-    for face in ("on", "off"):
-        ops.configure(face)
+    results = {count: torch.empty(2, dtype=torch.float64) for count in (1, 2, 3)}
+    for count, out in results.items():
+        on_threads(count, ops.grad_norm, grad, out)
+    assert all(same_bits(out, results[1]) for out in results.values())
+
+
+def test_same_bits_for_any_thread_count_of_torch():
+    grad, before = torch.randn(1_000_003), torch.get_num_threads()
+    results = []
+    with face("reference"):
         for count in (1, 2, 3):
-            ops.set_num_threads(count)
             torch.set_num_threads(count)
-            results.append(result(grad, "cpu"))
-    ops.configure("auto")
-    ops.set_num_threads(None)
-    torch.set_num_threads(torch_threads)
-    assert all(same_bits(one, results[0]) for one in results[:3])
-    assert all(same_bits(one, results[3]) for one in results[3:])
+            results.append(result(grad, CPU))
+    torch.set_num_threads(before)
+    assert all(same_bits(out, results[0]) for out in results)
+
+
+@quiet_numpy
+@few
+@given(st.data())
+def test_any_magnitude_sums_as_in_exact_arithmetic(device, data):
+    torch.manual_seed(data.draw(torch_seeds))
+    grad = wild(data.draw(sizes(device, most=20_000)), data.draw(floats), CPU)
+    total, flag = result(placed(grad, device, shift=data.draw(shifts)), device).tolist()
+    exact = math.fsum(value * value for value in grad.double().tolist())
+    # Squares of fp32 are exact in fp64.
+    assert total == pytest.approx(exact, rel=max(grad.numel(), 1) * 2.0**-53, abs=0)
+    assert flag == 0

@@ -1,25 +1,27 @@
 import pytest
 import torch
-from ops.numeric import FLOATS, assert_rounded, same_bits, values
+from hypothesis import given
+from hypothesis import strategies as st
+from ops.layouts import laid_out, packed_slots, slots_for
+from ops.numeric import (
+    CPU,
+    FLOATS,
+    assert_rounded,
+    few,
+    floats,
+    poisoned,
+    quiet_numpy,
+    same_bits,
+    torch_seeds,
+    values,
+    wild,
+)
+from ops.running import against_the_reference, interpreted
 
 from overlap import ops
 from overlap.ops import PackSlot
 
 NAN = float("nan")
-
-# NumPy, which carries the interpreter, says so when it meets a NaN or an overflow; a GPU does not.
-quiet_numpy = pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning", "ignore:overflow:RuntimeWarning")
-
-
-def laid_out(shapes, world, *, align=8, gap=0):
-    """Slots of an engine: each gradient's rows padded to ``align``; returns them and the bucket's width."""
-    slots, offset = [], gap
-    for shape in shapes:
-        numel = torch.Size(shape).numel()
-        chunk = -(-numel // world)
-        slots.append(PackSlot(offset, chunk, numel))
-        offset += -(-chunk // align) * align + gap
-    return tuple(slots), offset
 
 
 def expected(grads, slots, world, width, scale, before=None):
@@ -40,7 +42,7 @@ SHAPES = [(33, 65), (7,), (0,), (1,), (3, 5, 7), (4099,)]
 @pytest.mark.parametrize("grad_dtype", FLOATS)
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_matches_float64(device, grad_dtype, bucket_dtype, accumulate):
-    slots, width = laid_out(SHAPES, world=2, gap=3)
+    slots, width = packed_slots(SHAPES, world=2, gap=3)
     grads = [values(slot.numel, grad_dtype, device) for slot in slots]
     before = torch.randn(2, width).to(bucket_dtype) if accumulate else torch.full((2, width), NAN)
     bucket = before.to(bucket_dtype).clone().to(device)
@@ -59,7 +61,7 @@ def test_mixed_dtypes_strides_and_missing_gradients(device, world):
         torch.tensor(2.5, device=device),
     ]
     shapes = [(70,), (11,), (9,), (24,), (1,)]
-    slots, width = laid_out(shapes, world, align=4, gap=1)
+    slots, width = packed_slots(shapes, world, align=4, gap=1)
     bucket = torch.full((world, width), NAN, device=device)
     ops.pack(grads, bucket, slots, scale=0.5)
     assert torch.equal(bucket.cpu().double(), expected(grads, slots, world, width, 0.5))
@@ -75,7 +77,7 @@ def test_whole_blocks_aligned_or_not(device, shift):
 
 
 def test_every_element_of_a_poisoned_bucket_is_written(device):
-    slots, width = laid_out(SHAPES, world=4, gap=5)
+    slots, width = packed_slots(SHAPES, world=4, gap=5)
     bucket = torch.full((4, width), NAN, device=device)
     ops.pack([None] * len(SHAPES), bucket, slots)
     assert not bucket.any()
@@ -85,7 +87,7 @@ def test_every_element_of_a_poisoned_bucket_is_written(device):
 
 
 def test_accumulate_leaves_the_rest_alone(device):
-    slots, width = laid_out([(10,), (6,)], world=2, gap=2)
+    slots, width = packed_slots([(10,), (6,)], world=2, gap=2)
     bucket = torch.full((2, width), NAN, device=device)
     bucket[:, slots[0].offset : slots[0].offset + 5] = 1.0
     ops.pack([torch.ones(10, device=device), None], bucket, slots, accumulate=True)
@@ -109,14 +111,16 @@ def test_empty_bucket(device, size):
 
 
 @quiet_numpy
+@against_the_reference
 @pytest.mark.parametrize("bucket_dtype", FLOATS)
-def test_same_bits_as_the_reference_at_the_edges_of_the_formats(device, on_reference, bucket_dtype):
+def test_same_bits_as_the_reference_at_the_edges_of_the_formats(device, on_reference, one_block, bucket_dtype):
     """Ties, subnormals, overflow, infinities and NaN: all halves as fp32, and their neighbours."""
+    one_block("PACK")
     halves = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16)
     exact = torch.cat([halves.view(torch.bfloat16).float(), halves.view(torch.float16).float()])
     ties = (exact.view(torch.int32) + 0x8000).view(torch.float32)
     grad = torch.cat([exact, ties, torch.nextafter(ties, torch.tensor(float("inf")))])
-    slots, width = laid_out([grad.shape], world=1)
+    slots, width = packed_slots([grad.shape], world=1)
     bucket, want = (torch.full((1, width), NAN, dtype=bucket_dtype) for _ in range(2))
     on_device = bucket.to(device)
     ops.pack([grad.to(device)], on_device, slots)
@@ -135,7 +139,7 @@ def test_halves_widen_exactly(device, grad_dtype):
 
 @pytest.mark.parametrize("device", ["triton"], indirect=True)
 def test_block_size_changes_nothing(device, one_block):
-    slots, width = laid_out([(10_000,), (7,), (9000,)], world=2, gap=3)
+    slots, width = packed_slots([(10_000,), (7,), (9000,)], world=2, gap=3)
     grads = [values(slot.numel, torch.float32, device) for slot in slots]
     first, second = (torch.full((2, width), NAN, device=device) for _ in range(2))
     ops.pack(grads, first, slots, scale=0.3)
@@ -144,10 +148,41 @@ def test_block_size_changes_nothing(device, one_block):
     assert same_bits(first, second)
 
 
-def test_threads_split_rows_and_regions(threads, on_reference):
-    slots, width = laid_out([(300_001,), (7,), (100_000,)], world=2, gap=3)
-    grads = [torch.randn(slot.numel) for slot in slots]
-    bucket, want = (torch.full((2, width), NAN, dtype=torch.bfloat16) for _ in range(2))
-    ops.pack(grads, bucket, slots, scale=1 / 7)
-    on_reference(ops.pack, grads, want, slots, scale=1 / 7)
+def test_threads_split_rows_and_regions(on_threads, on_reference):
+    slots, width = packed_slots([(1000, 301), (7,), (100_000,)], world=2, gap=3)
+    grads = [torch.randn(301, 1000).t(), torch.randn(7), torch.randn(100_000).bfloat16()]
+    buckets = {count: poisoned(2 * width, torch.bfloat16, CPU).view(2, width) for count in (0, 1, 2, 4)}
+    for count in (1, 2, 4):
+        on_threads(count, ops.pack, grads, buckets[count], slots, scale=1 / 7)
+    on_reference(ops.pack, grads, buckets[0], slots, scale=1 / 7)
+    assert all(same_bits(bucket, buckets[0]) for bucket in buckets.values())
+
+
+@quiet_numpy
+@against_the_reference
+@few
+@given(st.data())
+def test_any_layout_gives_the_bits_of_the_reference(device, on_reference, data):
+    torch.manual_seed(data.draw(torch_seeds))
+    most = 2000 if interpreted(device) else 40_000
+    layouts = floats.flatmap(lambda dtype: laid_out(device, dtype, expanded=True, most=most))
+    grads = data.draw(st.lists(st.none() | layouts, max_size=5))
+    numels = [data.draw(st.integers(0, 99)) if grad is None else grad.numel() for grad in grads]
+    world, accumulate = data.draw(st.integers(1, 5)), data.draw(st.booleans())
+    slots, width = data.draw(slots_for(numels, world))
+    dtype, scale = data.draw(floats), data.draw(st.sampled_from([1.0, 0.25, 1 / 3, -7.5]))
+    make = wild if accumulate else poisoned
+    want = make(world * width, dtype, CPU).view(world, width)
+    bucket = want.clone().to(device)
+    ops.pack(grads, bucket, slots, scale=scale, accumulate=accumulate)
+    on_cpu = [None if grad is None else grad.cpu() for grad in grads]
+    on_reference(ops.pack, on_cpu, want, slots, scale=scale, accumulate=accumulate)
     assert same_bits(bucket, want)
+
+
+def test_does_not_change_its_gradients(device):
+    grads = [values(600, torch.bfloat16, device).view(20, 30).t(), values(77, torch.float32, device)]
+    before = [grad.clone() for grad in grads]
+    slots, width = packed_slots([(30, 20), (77,)], world=2)
+    ops.pack(grads, poisoned(2 * width, torch.float32, device).view(2, width), slots, scale=3.0)
+    assert all(same_bits(grad, then) for grad, then in zip(grads, before, strict=True))

@@ -1,6 +1,24 @@
 import pytest
 import torch
-from ops.numeric import FLOATS, assert_rounded, poisoned, same_bits, values
+from hypothesis import given
+from hypothesis import strategies as st
+from ops.numeric import (
+    CPU,
+    FLOATS,
+    assert_rounded,
+    few,
+    floats,
+    placed,
+    poisoned,
+    quiet_numpy,
+    same_bits,
+    shifts,
+    sizes,
+    torch_seeds,
+    values,
+    wild,
+)
+from ops.running import against_the_reference
 
 from overlap import ops
 
@@ -16,6 +34,7 @@ def test_matches_float64(device, size, shift, count):
     assert_rounded(out.cpu(), stacked.sum(0) / 3, stacked.abs().sum(0), operations=count + 1)
 
 
+@against_the_reference
 @pytest.mark.parametrize("row_dtype", FLOATS)
 @pytest.mark.parametrize("out_dtype", FLOATS)
 @pytest.mark.parametrize("accumulate", [False, True])
@@ -76,9 +95,48 @@ def test_block_size_changes_nothing(device, one_block):
     assert same_bits(first, second)
 
 
-def test_threads_change_nothing(threads, on_reference):
+def test_threads_change_nothing(on_threads, on_reference):
     rows = [torch.randn(300_001) for _ in range(3)]
-    out, want = torch.empty(300_001), torch.empty(300_001)
-    ops.reduce_sum(rows, out, scale=0.1)
-    on_reference(ops.reduce_sum, rows, want, scale=0.1)
+    outs = {count: poisoned(300_001, torch.float32, CPU) for count in (0, 1, 2, 4)}
+    norms = {count: torch.zeros(2, dtype=torch.float64) for count in outs}
+    for count in (1, 2, 4):
+        on_threads(count, ops.reduce_sum, rows, outs[count], scale=0.1, norm=norms[count])
+    on_reference(ops.reduce_sum, rows, outs[0], scale=0.1)
+    assert all(same_bits(out, outs[0]) for out in outs.values())
+    assert same_bits(norms[1], norms[2])
+    assert same_bits(norms[1], norms[4])
+
+
+@quiet_numpy
+@few
+@given(st.data())
+def test_any_rows_give_the_bits_of_the_reference_and_the_norm_of_grad_norm(device, on_reference, data):
+    torch.manual_seed(data.draw(torch_seeds))
+    size, row_dtype, out_dtype = data.draw(sizes(device)), data.draw(floats), data.draw(floats)
+    rows = [wild(size, row_dtype, CPU) for _ in range(data.draw(st.integers(1, 5)))]
+    options = {"scale": data.draw(st.sampled_from([1.0, 0.25, 1 / 3])), "accumulate": data.draw(st.booleans())}
+    want = wild(size, out_dtype, CPU)
+    out = placed(want, device, shift=data.draw(shifts))
+    norm = torch.tensor([2.5, data.draw(st.sampled_from([0.0, 1.0]))], dtype=torch.float64, device=device)
+    expected = norm.clone()
+    ops.reduce_sum([placed(row, device, shift=data.draw(shifts)) for row in rows], out, norm=norm, **options)
+    on_reference(ops.reduce_sum, rows, want, **options)
     assert same_bits(out, want)
+    ops.grad_norm(out, expected, accumulate=True)
+    assert same_bits(norm, expected)
+
+
+@quiet_numpy
+def test_the_norm_sees_what_was_rounded(device):
+    """65536 overflows in fp16: the sum was finite, what is stored is not."""
+    rows = [torch.full((40,), 32768.0, device=device)] * 2
+    out = poisoned(40, torch.float16, device)
+    norm = torch.zeros(2, dtype=torch.float64, device=device)
+    ops.reduce_sum(rows, out, norm=norm)
+    assert norm.tolist() == [float("inf"), 1.0]
+
+
+def test_the_norm_of_nothing_changes_nothing(device):
+    norm = torch.tensor([2.5, 0.0], dtype=torch.float64, device=device)
+    ops.reduce_sum([torch.empty(0, device=device)], torch.empty(0, device=device), norm=norm)
+    assert norm.tolist() == [2.5, 0.0]
