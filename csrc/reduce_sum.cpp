@@ -9,15 +9,33 @@
 namespace overlap {
 namespace {
 
-template <typename Row>
-OVERLAP_CLONES void first_two(const Row* __restrict a, const Row* __restrict b, float* __restrict sum,
-                              std::int64_t n) {
-    for (std::int64_t i = 0; i < n; ++i) sum[i] = widen(a[i]) + widen(b[i]);
+// Rows taken in one loop: more pointers than this run out of registers and of prefetch streams.
+constexpr std::int64_t kGroup = 4;
+
+// sum = [sum +] rows[0] + rows[1] + ..., in this order.
+template <int kRows, bool kContinues, typename Row>
+OVERLAP_CLONES void add_rows(const Row* const* rows, float* __restrict sum, std::int64_t n) {
+    const Row* row[kRows];
+    for (int k = 0; k < kRows; ++k) row[k] = rows[k];
+    for (std::int64_t i = 0; i < n; ++i) {
+        float total = kContinues ? sum[i] + widen(row[0][i]) : widen(row[0][i]);
+        for (int k = 1; k < kRows; ++k) total = total + widen(row[k][i]);
+        sum[i] = total;
+    }
 }
 
-template <typename Row>
-OVERLAP_CLONES void add(const Row* __restrict row, float* __restrict sum, std::int64_t n) {
-    for (std::int64_t i = 0; i < n; ++i) sum[i] = sum[i] + widen(row[i]);
+template <bool kContinues, typename Row>
+void add_group(const Row* const* rows, std::int64_t count, float* sum, std::int64_t n) {
+    switch (count) {
+        case 1:
+            return add_rows<1, kContinues>(rows, sum, n);
+        case 2:
+            return add_rows<2, kContinues>(rows, sum, n);
+        case 3:
+            return add_rows<3, kContinues>(rows, sum, n);
+        default:
+            return add_rows<4, kContinues>(rows, sum, n);
+    }
 }
 
 // `sum` may be `out` itself, so neither is __restrict; ivdep: no element depends on another.
@@ -57,9 +75,13 @@ const float* sum_rows(const Job& job, std::int64_t index, std::int64_t count, fl
     if (job.row_count == 1) return widen(job.row_dtype, job.rows[0], index, count, sum);
     visit_float(job.row_dtype, [&](auto type) {
         using Row = decltype(type);
-        const auto row = [&](std::int64_t k) { return static_cast<const Row*>(job.rows[k]) + index; };
-        first_two(row(0), row(1), sum, count);
-        for (std::int64_t k = 2; k < job.row_count; ++k) add(row(k), sum, count);
+        for (std::int64_t first = 0; first < job.row_count; first += kGroup) {
+            const Row* group[kGroup];
+            const std::int64_t rows = std::min(kGroup, job.row_count - first);
+            for (std::int64_t k = 0; k < rows; ++k)
+                group[k] = static_cast<const Row*>(job.rows[first + k]) + index;
+            first == 0 ? add_group<false>(group, rows, sum, count) : add_group<true>(group, rows, sum, count);
+        }
     });
     return sum;
 }
