@@ -15,8 +15,9 @@ constexpr float kSmallest =
 OVERLAP_CLONES void decode_signed(const std::uint8_t* __restrict codes, float scale, float* __restrict out,
                                   std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i) {
-        const float magnitude = decode(codes[i] & 0x7Fu, kE4M3);
-        out[i] = ((codes[i] & 0x80u) != 0 ? -magnitude : magnitude) * scale;
+        const std::uint32_t sign = (codes[i] & 0x80u) << 24;
+        out[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(decode(codes[i] & 0x7Fu, kE4M3)) | sign) *
+                 scale;
     }
 }
 

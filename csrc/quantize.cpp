@@ -57,10 +57,11 @@ template <typename Out, bool kAccumulate>
 OVERLAP_CLONES void from_e4m3(const std::uint8_t* __restrict codes, float scale, Out* __restrict out,
                               std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i) {
-        const std::uint32_t code = codes[i] & 0x7Fu;
+        const std::uint32_t code = codes[i] & 0x7Fu, sign = (codes[i] & 0x80u) << 24;
         // The one NaN of e4m3fn: quantize never writes it, torch may.
-        const float magnitude = code == 0x7Fu ? std::numeric_limits<float>::quiet_NaN() : decode(code, kE4M3);
-        const float value = ((codes[i] & 0x80u) != 0 ? -magnitude : magnitude) * scale;
+        const std::uint32_t nan = code == 0x7Fu ? 0x7FC00000u : 0u;
+        const float value =
+            std::bit_cast<float>(std::bit_cast<std::uint32_t>(decode(code, kE4M3)) | nan | sign) * scale;
         narrow(kAccumulate ? widen(out[i]) + value : value, out[i]);
     }
 }
