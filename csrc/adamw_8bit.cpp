@@ -1,9 +1,10 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "adamw_rule.h"
 #include "clones.h"
+#include "minifloat.h"
+#include "philox.h"
 #include "update.h"
 
 namespace overlap {
@@ -42,23 +43,6 @@ OVERLAP_CLONES void encode_unsigned(const float* __restrict values, const std::u
     }
 }
 
-// The bits of non-negative floats order as the floats do, with NaN above infinity: an integer maximum keeps
-// NaN.
-OVERLAP_CLONES float largest(const float* __restrict values, std::int64_t n) {
-    std::uint32_t most = 0;
-    for (std::int64_t i = 0; i < n; ++i) {
-        most = std::max(most, std::bit_cast<std::uint32_t>(values[i]) & 0x7FFFFFFFu);
-    }
-    return std::bit_cast<float>(most);
-}
-
-// NaN where the block holds a value that is not finite; its codes are then 0, and it reads as NaN.
-float new_scale(const float* values, std::int64_t count, float most_of_format) {
-    const float most = largest(values, count);
-    return std::isfinite(most) ? std::max(most / most_of_format, kSmallest)
-                               : std::numeric_limits<float>::quiet_NaN();
-}
-
 struct Moment {
     std::uint8_t* codes;
     float* scale;
@@ -68,7 +52,7 @@ struct Moment {
 template <typename Encode>
 void store(const Update& update, const Moment& moment, const float* values, std::int64_t index,
            std::int64_t count, float most_of_format, const Encode& encode) {
-    *moment.scale = new_scale(values, count, most_of_format);
+    *moment.scale = block_scale(values, count, most_of_format);
     if (!std::isfinite(*moment.scale)) {
         std::fill_n(moment.codes, count, std::uint8_t{0});
         return;

@@ -8,46 +8,55 @@ namespace {
 
 struct Compressed {
     TensorView payload, scales;
+    std::int64_t block = 0;
 };
 
-bool read_compressed(nb::handle payload, nb::handle scales, std::int64_t size, std::int64_t block,
-                     Compressed& compressed) {
-    if (block < 32 || block > 16384 || !std::has_single_bit(static_cast<std::uint64_t>(block))) return false;
+bool read_compressed(Object payload, Object scales, Object block, std::int64_t size, Compressed& compressed) {
+    if (!read_integer(block, compressed.block) || compressed.block < 32 || compressed.block > 16384)
+        return false;
+    if (!std::has_single_bit(static_cast<std::uint64_t>(compressed.block))) return false;
     if (!read_flat(payload, size, compressed.payload)) return false;
     const DType dtype = compressed.payload.dtype;
+    const std::int64_t blocks = (size + compressed.block - 1) / compressed.block;
     return (dtype == DType::int8 || dtype == DType::e4m3) &&
-           read_flat_of(scales, (size + block - 1) / block, DType::fp32, compressed.scales);
+           read_flat_of(scales, blocks, DType::fp32, compressed.scales);
 }
 
-bool call_quantize(nb::handle values, nb::handle payload, nb::handle scales, std::int64_t block,
-                   int threads) {
+bool call_quantize(Object values, Object payload, Object scales, Object block, Object thread_count) {
     TensorView in;
     Compressed out;
-    if (!read_floats(values, -1, in) || !read_compressed(payload, scales, in.sizes[0], block, out))
+    std::int64_t threads = 1;
+    if (!read_floats(values, -1, in) || !read_compressed(payload, scales, block, in.sizes[0], out) ||
+        !read_integer(thread_count, threads)) {
         return false;
+    }
     const Released released(in.sizes[0]);
     quantize(in.dtype, in.data, out.payload.dtype, out.payload.data, static_cast<float*>(out.scales.data),
-             in.sizes[0], block, threads);
+             in.sizes[0], out.block, static_cast<int>(threads));
     return true;
 }
 
-bool call_dequantize(nb::handle payload, nb::handle scales, nb::handle target, std::int64_t block,
-                     bool accumulate, int threads) {
+bool call_dequantize(Object payload, Object scales, Object target, Object block, Object accumulate_flag,
+                     Object thread_count) {
     TensorView out;
     Compressed in;
-    if (!read_floats(target, -1, out) || !read_compressed(payload, scales, out.sizes[0], block, in))
+    bool accumulate = false;
+    std::int64_t threads = 1;
+    if (!read_floats(target, -1, out) || !read_compressed(payload, scales, block, out.sizes[0], in) ||
+        !read_flag(accumulate_flag, accumulate) || !read_integer(thread_count, threads)) {
         return false;
+    }
     const Released released(out.sizes[0]);
     dequantize(in.payload.dtype, in.payload.data, static_cast<const float*>(in.scales.data), out.dtype,
-               out.data, out.sizes[0], block, accumulate, threads);
+               out.data, out.sizes[0], in.block, accumulate, static_cast<int>(threads));
     return true;
 }
 
 }  // namespace
 
 void bind_compression(nb::module_& module) {
-    define(module, "quantize", &call_quantize);
-    define(module, "dequantize", &call_dequantize);
+    define<&call_quantize>(module, "quantize");
+    define<&call_dequantize>(module, "dequantize");
 }
 
 }  // namespace overlap

@@ -6,33 +6,32 @@ namespace {
 
 // The arguments that every update rule ends with.
 struct Common {
-    nb::handle grad, shard, grad_scale, skip, seed;
-    bool maximize;
-    std::int64_t start, step, start_multiple;
+    Object grad, shard, grad_scale, skip, maximize, seed, start, step;
+    std::int64_t start_multiple;
 };
 
 bool read_common(const Common& common, Update& update, bool& skip) {
     TensorView grad, shard;
     float factor = 1.0f;
-    if (!read_floats(common.grad, update.size, grad) || !read_scale(common.grad_scale, factor) ||
-        !read_skip(common.skip, skip)) {
+    bool maximize = false;
+    if (!read_flag(common.maximize, maximize) || !read_floats(common.grad, update.size, grad) ||
+        !read_scale(common.grad_scale, factor) || !read_skip(common.skip, skip)) {
         return false;
     }
     if (!common.shard.is_none() && !read_floats(common.shard, update.size, shard)) return false;
     update.grad = {grad.data, grad.dtype};
     update.shard = {shard.data, shard.dtype};
-    update.grad_factor = common.maximize ? -factor : factor;
-    return common.step >= 1 &&
-           read_rounding(common.seed, common.start, common.step, common.start_multiple, update.rounding);
+    update.grad_factor = maximize ? -factor : factor;
+    return read_rounding(common.seed, common.start, common.step, common.start_multiple, update.rounding);
 }
 
 bool fp32_or_bf16(const TensorView& view) { return view.dtype == DType::fp32 || view.dtype == DType::bf16; }
 
 // Weights and moments; bf16 weights are rounded stochastically and are themselves what the next gather reads.
-bool read_states(std::initializer_list<nb::handle> states, const Common& common, Update& update) {
+bool read_states(std::initializer_list<Object> states, const Common& common, Update& update) {
     update.state_count = 0;
     update.size = -1;
-    for (const nb::handle state : states) {
+    for (const Object state : states) {
         TensorView view;
         if (!read_floats(state, update.size, view) || !fp32_or_bf16(view)) return false;
         update.size = view.sizes[0];
@@ -44,55 +43,59 @@ bool read_states(std::initializer_list<nb::handle> states, const Common& common,
     return update.states[0].dtype == DType::fp32 || (!common.seed.is_none() && common.shard.is_none());
 }
 
-bool call_adamw(nb::handle master, nb::handle exp_avg, nb::handle exp_avg_sq, nb::handle grad,
-                nb::handle shard, nb::handle coefficients, nb::handle grad_scale, nb::handle skip_flag,
-                bool maximize, nb::handle seed, std::int64_t start, std::int64_t step, int threads) {
-    const Common common{grad, shard, grad_scale, skip_flag, seed, maximize, start, step, kPerPhilox};
+bool call_adamw(Object master, Object exp_avg, Object exp_avg_sq, Object grad, Object shard,
+                Object coefficients, Object grad_scale, Object skip_flag, Object maximize, Object seed,
+                Object start, Object step, Object thread_count) {
+    const Common common{grad, shard, grad_scale, skip_flag, maximize, seed, start, step, kPerPhilox};
     Update update;
     bool skip = false;
+    std::int64_t threads = 1;
     float c[7];
     if (!read_states({master, exp_avg, exp_avg_sq}, common, update) || !read_common(common, update, skip) ||
-        !read_coefficients(coefficients, c)) {
+        !read_coefficients(coefficients, c) || !read_integer(thread_count, threads)) {
         return false;
     }
     const Released released(update.size);
-    if (!skip) adamw(update, {c[0], c[1], c[2], c[3], c[4], c[5], c[6]}, threads);
+    if (!skip) adamw(update, {c[0], c[1], c[2], c[3], c[4], c[5], c[6]}, static_cast<int>(threads));
     return true;
 }
 
-bool call_sgd_momentum(nb::handle master, nb::handle buffer, nb::handle grad, nb::handle shard,
-                       nb::handle coefficients, bool nesterov, nb::handle grad_scale, nb::handle skip_flag,
-                       bool maximize, nb::handle seed, std::int64_t start, std::int64_t step, int threads) {
-    const Common common{grad, shard, grad_scale, skip_flag, seed, maximize, start, step, kPerPhilox};
+bool call_sgd_momentum(Object master, Object buffer, Object grad, Object shard, Object coefficients,
+                       Object nesterov_flag, Object grad_scale, Object skip_flag, Object maximize,
+                       Object seed, Object start, Object step, Object thread_count) {
+    const Common common{grad, shard, grad_scale, skip_flag, maximize, seed, start, step, kPerPhilox};
     Update update;
-    bool skip = false;
+    bool skip = false, nesterov = false;
+    std::int64_t threads = 1;
     float c[5];
     if (!read_states({master, buffer}, common, update) || !read_common(common, update, skip) ||
-        !read_coefficients(coefficients, c)) {
+        !read_coefficients(coefficients, c) || !read_integer(thread_count, threads) ||
+        !read_flag(nesterov_flag, nesterov)) {
         return false;
     }
     const Released released(update.size);
-    if (!skip) sgd_momentum(update, {c[0], c[1], c[2], c[3], c[4]}, nesterov, threads);
+    if (!skip) sgd_momentum(update, {c[0], c[1], c[2], c[3], c[4]}, nesterov, static_cast<int>(threads));
     return true;
 }
 
-bool call_lion(nb::handle master, nb::handle exp_avg, nb::handle grad, nb::handle shard,
-               nb::handle coefficients, nb::handle grad_scale, nb::handle skip_flag, bool maximize,
-               nb::handle seed, std::int64_t start, std::int64_t step, int threads) {
-    const Common common{grad, shard, grad_scale, skip_flag, seed, maximize, start, step, kPerPhilox};
+bool call_lion(Object master, Object exp_avg, Object grad, Object shard, Object coefficients,
+               Object grad_scale, Object skip_flag, Object maximize, Object seed, Object start, Object step,
+               Object thread_count) {
+    const Common common{grad, shard, grad_scale, skip_flag, maximize, seed, start, step, kPerPhilox};
     Update update;
     bool skip = false;
+    std::int64_t threads = 1;
     float c[6];
     if (!read_states({master, exp_avg}, common, update) || !read_common(common, update, skip) ||
-        !read_coefficients(coefficients, c)) {
+        !read_coefficients(coefficients, c) || !read_integer(thread_count, threads)) {
         return false;
     }
     const Released released(update.size);
-    if (!skip) lion(update, {c[0], c[1], c[2], c[3], c[4], c[5]}, threads);
+    if (!skip) lion(update, {c[0], c[1], c[2], c[3], c[4], c[5]}, static_cast<int>(threads));
     return true;
 }
 
-bool read_moment(nb::handle codes, nb::handle scale, std::int64_t size, Array& array, float*& scales) {
+bool read_moment(Object codes, Object scale, std::int64_t size, Array& array, float*& scales) {
     TensorView view, scale_view;
     const std::int64_t blocks = (size + kMomentBlock - 1) / kMomentBlock;
     if (!read_flat_of(codes, size, DType::uint8, view) ||
@@ -104,14 +107,15 @@ bool read_moment(nb::handle codes, nb::handle scale, std::int64_t size, Array& a
     return true;
 }
 
-bool call_adamw_8bit(nb::handle master, nb::handle exp_avg, nb::handle exp_avg_sq, nb::handle exp_avg_scale,
-                     nb::handle exp_avg_sq_scale, nb::handle grad, nb::handle shard, nb::handle coefficients,
-                     nb::handle grad_scale, nb::handle skip_flag, bool maximize, nb::handle seed,
-                     std::int64_t start, std::int64_t step, int threads) {
-    const Common common{grad, shard, grad_scale, skip_flag, seed, maximize, start, step, kMomentBlock};
+bool call_adamw_8bit(Object master, Object exp_avg, Object exp_avg_sq, Object exp_avg_scale,
+                     Object exp_avg_sq_scale, Object grad, Object shard, Object coefficients,
+                     Object grad_scale, Object skip_flag, Object maximize, Object seed, Object start,
+                     Object step, Object thread_count) {
+    const Common common{grad, shard, grad_scale, skip_flag, maximize, seed, start, step, kMomentBlock};
     Update update;
     TensorView weights;
     bool skip = false;
+    std::int64_t threads = 1;
     float c[7];
     float *first_scales = nullptr, *second_scales = nullptr;
     if (!read_flat_of(master, -1, DType::fp32, weights)) return false;
@@ -120,22 +124,24 @@ bool call_adamw_8bit(nb::handle master, nb::handle exp_avg, nb::handle exp_avg_s
     update.state_count = 3;
     if (!read_moment(exp_avg, exp_avg_scale, update.size, update.states[1], first_scales) ||
         !read_moment(exp_avg_sq, exp_avg_sq_scale, update.size, update.states[2], second_scales) ||
-        !read_common(common, update, skip) || !read_coefficients(coefficients, c) || seed.is_none()) {
+        !read_common(common, update, skip) || !read_coefficients(coefficients, c) ||
+        !read_integer(thread_count, threads) || seed.is_none()) {
         return false;
     }
     const Released released(update.size);
     if (skip) return true;
-    adamw_8bit(update, first_scales, second_scales, {c[0], c[1], c[2], c[3], c[4], c[5], c[6]}, threads);
+    adamw_8bit(update, first_scales, second_scales, {c[0], c[1], c[2], c[3], c[4], c[5], c[6]},
+               static_cast<int>(threads));
     return true;
 }
 
 }  // namespace
 
 void bind_updates(nb::module_& module) {
-    define(module, "adamw", &call_adamw);
-    define(module, "sgd_momentum", &call_sgd_momentum);
-    define(module, "lion", &call_lion);
-    define(module, "adamw_8bit", &call_adamw_8bit);
+    define<&call_adamw>(module, "adamw");
+    define<&call_sgd_momentum>(module, "sgd_momentum");
+    define<&call_lion>(module, "lion");
+    define<&call_adamw_8bit>(module, "adamw_8bit");
 }
 
 }  // namespace overlap

@@ -14,13 +14,4 @@ inline void require(bool holds, const char* subject, const char* rule, std::int6
                                 "; " + cure);
 }
 
-inline void require_size(std::int64_t size) {
-    require(size >= 0, "size", "be 0 or more", size, "pass tensor.numel()");
-}
-
-inline void require_memory(const void* pointer, std::int64_t size) {
-    require(pointer != nullptr || size == 0, "pointer", "be set", 0,
-            "pass tensor.data_ptr() of real storage");
-}
-
 }  // namespace overlap

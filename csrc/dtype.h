@@ -15,7 +15,8 @@ enum class DType : std::int64_t {
     int8 = 4,
     uint8 = 5,
     e4m3 = 6,
-    int32 = 7
+    int32 = 7,
+    boolean = 8
 };
 
 struct Bf16 {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "dtype.h"
-#include "rounding.h"
+#include "philox.h"
 #include "strided.h"
 
 namespace overlap {
@@ -32,7 +32,7 @@ void unpack(const Bucket& bucket, const Strided* tensors, const Region* regions,
 // out = [sum of squares, 1 where an element is not finite], or combined with what `out` holds.
 void grad_norm(DType dtype, const void* grad, std::int64_t size, double* out, bool accumulate, int threads);
 
-// `norm`, where set, becomes what grad_norm(out, norm, accumulate) would make of it.
+// `norm`, where set, becomes what grad_norm(out, norm, true) would make of it.
 void reduce_sum(DType row_dtype, const void* const* rows, std::int64_t row_count, DType out_dtype, void* out,
                 std::int64_t size, float scale, bool accumulate, double* norm, int threads);
 

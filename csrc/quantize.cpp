@@ -5,24 +5,14 @@
 
 #include "blocks.h"
 #include "clones.h"
+#include "minifloat.h"
 #include "ops.h"
 #include "threads.h"
 
 namespace overlap {
 namespace {
 
-constexpr float kSmallest = 0x1p-126f;
 constexpr float kMaxInt8 = 127.0f;
-
-// As integers, so that NaN (above infinity) is never lost to a comparison.
-template <typename In>
-OVERLAP_CLONES std::uint32_t largest(const In* __restrict values, std::int64_t n) {
-    std::uint32_t most = 0;
-    for (std::int64_t i = 0; i < n; ++i) {
-        most = std::max(most, std::bit_cast<std::uint32_t>(widen(values[i])) & 0x7FFFFFFFu);
-    }
-    return most;
-}
 
 template <typename In>
 OVERLAP_CLONES void to_int8(const In* __restrict values, float scale, std::int8_t* __restrict out,
@@ -68,13 +58,12 @@ OVERLAP_CLONES void from_e4m3(const std::uint8_t* __restrict codes, float scale,
 
 template <typename In>
 float quantize_block(const In* values, DType payload_dtype, void* payload, std::int64_t count) {
-    const float most = std::bit_cast<float>(largest(values, count));
-    if (!std::isfinite(most)) {
-        std::memset(payload, 0, static_cast<std::size_t>(count));
-        return std::numeric_limits<float>::quiet_NaN();
-    }
     const bool is_int8 = payload_dtype == DType::int8;
-    const float scale = std::max(most / (is_int8 ? kMaxInt8 : kMaxE4M3), kSmallest);
+    const float scale = block_scale(values, count, is_int8 ? kMaxInt8 : kMaxE4M3);
+    if (!std::isfinite(scale)) {
+        std::memset(payload, 0, static_cast<std::size_t>(count));
+        return scale;
+    }
     is_int8 ? to_int8(values, scale, static_cast<std::int8_t*>(payload), count)
             : to_e4m3(values, scale, static_cast<std::uint8_t*>(payload), count);
     return scale;

@@ -30,11 +30,20 @@ void for_each_run(const Strided& tensor, std::int64_t from, std::int64_t count, 
     }
 }
 
+template <typename Body>
+void visit_bits(DType dtype, Body&& body) {
+    item_size(dtype) == 4 ? body(std::uint32_t{}) : body(std::uint16_t{});
+}
+
 }  // namespace
 
 bool collapse(const std::int64_t* sizes, const std::int64_t* strides, std::int32_t rank, Strided& out) {
     out.rank = 0;
     for (std::int32_t dim = 0; dim < rank; ++dim) {
+        if (sizes[dim] == 0) {
+            out.rank = 0;  // nothing to walk
+            return true;
+        }
         if (sizes[dim] == 1) continue;
         const bool merges = out.rank > 0 && out.strides[out.rank - 1] == strides[dim] * sizes[dim];
         if (!merges && out.rank == Strided::kMaxRank) return false;
@@ -46,22 +55,26 @@ bool collapse(const std::int64_t* sizes, const std::int64_t* strides, std::int32
     return true;
 }
 
-void gather(const Strided& tensor, std::int64_t from, std::int64_t count, float* out) {
+void gather(const Strided& tensor, std::int64_t from, std::int64_t count, void* out) {
     const std::int64_t stride = tensor.strides[tensor.rank - 1];
-    visit_float(tensor.dtype, [&](auto type) {
-        const auto* base = static_cast<const decltype(type)*>(tensor.data);
+    visit_bits(tensor.dtype, [&](auto type) {
+        using Word = decltype(type);
+        const auto* base = static_cast<const Word*>(tensor.data);
+        auto* next = static_cast<Word*>(out);
         for_each_run(tensor, from, count, [&](std::int64_t offset, std::int64_t length) {
-            for (std::int64_t i = 0; i < length; ++i) *out++ = widen(base[offset + i * stride]);
+            for (std::int64_t i = 0; i < length; ++i) *next++ = base[offset + i * stride];
         });
     });
 }
 
-void scatter(const Strided& tensor, std::int64_t from, std::int64_t count, const float* values) {
+void scatter(const Strided& tensor, std::int64_t from, std::int64_t count, const void* values) {
     const std::int64_t stride = tensor.strides[tensor.rank - 1];
-    visit_float(tensor.dtype, [&](auto type) {
-        auto* base = static_cast<decltype(type)*>(tensor.data);
+    visit_bits(tensor.dtype, [&](auto type) {
+        using Word = decltype(type);
+        auto* base = static_cast<Word*>(tensor.data);
+        const auto* next = static_cast<const Word*>(values);
         for_each_run(tensor, from, count, [&](std::int64_t offset, std::int64_t length) {
-            for (std::int64_t i = 0; i < length; ++i) narrow(*values++, base[offset + i * stride]);
+            for (std::int64_t i = 0; i < length; ++i) base[offset + i * stride] = *next++;
         });
     });
 }

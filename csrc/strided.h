@@ -19,10 +19,8 @@ struct Strided {
 // Merges dimensions that one stride can walk, outermost first. False where more than kMaxRank are left.
 bool collapse(const std::int64_t* sizes, const std::int64_t* strides, std::int32_t rank, Strided& out);
 
-// Elements [from, from + count) of a tensor with rank > 0, as floats.
-void gather(const Strided& tensor, std::int64_t from, std::int64_t count, float* out);
-
-// The other way, rounded to the tensor's dtype.
-void scatter(const Strided& tensor, std::int64_t from, std::int64_t count, const float* values);
+// Elements [from, from + count) of a tensor with rank > 0, back to back in its own dtype; and the other way.
+void gather(const Strided& tensor, std::int64_t from, std::int64_t count, void* out);
+void scatter(const Strided& tensor, std::int64_t from, std::int64_t count, const void* values);
 
 }  // namespace overlap

@@ -33,11 +33,12 @@ struct ExchangeApi {
 
 constexpr std::uint32_t kMajor = 1;
 constexpr std::int32_t kCpu = 1, kPinned = 3;
-constexpr std::uint8_t kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kFloat8E4M3fn = 10;
+constexpr std::uint8_t kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kBool = 6, kFloat8E4M3fn = 10;
 
 const ExchangeApi* api = nullptr;
 PyTypeObject* tensor_type = nullptr;
 PyTypeObject* parameter_type = nullptr;
+PyObject* is_neg = nullptr;  // torch.Tensor.is_neg
 
 bool known_dtype(std::uint8_t code, std::uint8_t bits, DType& dtype) {
     switch (code << 8 | bits) {
@@ -58,6 +59,9 @@ bool known_dtype(std::uint8_t code, std::uint8_t bits, DType& dtype) {
             return true;
         case kInt << 8 | 32:
             dtype = DType::int32;
+            return true;
+        case kBool << 8 | 8:
+            dtype = DType::boolean;
             return true;
         case kUInt << 8 | 8:
             dtype = DType::uint8;
@@ -97,6 +101,7 @@ void load_tensor_api() {
     const nb::module_ torch = nb::module_::import_("torch");
     tensor_type = type_of(torch, "Tensor");
     parameter_type = type_of(nb::module_::import_("torch.nn"), "Parameter");
+    is_neg = nb::object(torch.attr("Tensor").attr("is_neg")).release().ptr();
     const nb::object capsule =
         nb::handle(reinterpret_cast<PyObject*>(tensor_type)).attr("__dlpack_c_exchange_api__");
     const auto* found =
@@ -113,16 +118,26 @@ bool read_tensor(PyObject* object, TensorView& view) {
     if (Py_TYPE(object) != tensor_type && Py_TYPE(object) != parameter_type) return false;
     DLTensor tensor;
     if (api->tensor_from_object(object, &tensor) != 0) {
-        PyErr_Clear();  // a layout or dtype that DLPack does not know: check.py says what is wrong with it
+        PyErr_Clear();  // a layout or dtype that DLPack does not know: overlap/ops/check says what is wrong
+                        // with it
         return false;
     }
     const bool on_cpu = tensor.device_type == kCpu || tensor.device_type == kPinned;
     if (!on_cpu || tensor.lanes != 1 || !known_dtype(tensor.code, tensor.bits, view.dtype)) return false;
-    view.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
     view.rank = tensor.ndim;
     view.sizes = tensor.shape;
     view.strides = tensor.strides;
+    if (tensor.data == nullptr)
+        return view.numel() == 0;  // a storage that was let go, or zeros that have none
+    view.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
     return true;
+}
+
+bool lazily_negated(PyObject* object) {
+    PyObject* flag = PyObject_CallFunctionObjArgs(is_neg, object, nullptr);
+    if (flag == nullptr) PyErr_Clear();  // then it is not known, and must not be read
+    Py_XDECREF(flag);
+    return flag != Py_False;
 }
 
 }  // namespace overlap

@@ -31,4 +31,9 @@ void load_tensor_api();
 // False where `object` is no plain torch.Tensor (or Parameter) on the CPU with a dtype the ops know.
 bool read_tensor(PyObject* object, TensorView& view);
 
+// Whether torch negates the tensor whenever it is read: its memory holds the opposite. Views of complex
+// tensors are such, which lie in every other place; asked for tensors that do, and for single numbers. (One
+// that was made to lie back to back, by as_strided, is read as it lies.)
+bool lazily_negated(PyObject* object);
+
 }  // namespace overlap

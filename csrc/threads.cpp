@@ -1,8 +1,13 @@
 #include "threads.h"
 
 #include <pthread.h>
+#include <signal.h>
 #ifdef __linux__
 #include <sched.h>
+#include <unistd.h>
+#endif
+#ifdef __SSE__
+#include <xmmintrin.h>
 #endif
 
 #include <algorithm>
@@ -17,12 +22,22 @@
 namespace overlap {
 namespace {
 
+// How floats are computed is a state of each thread (flush-to-zero, say): workers take the caller's.
+#ifdef __SSE__
+unsigned int float_mode() { return _mm_getcsr(); }
+void set_float_mode(unsigned int mode) { _mm_setcsr(mode); }
+#else
+unsigned int float_mode() { return 0; }
+void set_float_mode(unsigned int) {}
+#endif
+
 // One call of parallel_for. Lives on the caller's stack until no worker holds it.
 struct Job {
     RangeBody body;
     std::int64_t count, grain;
     int seats;        // workers that may still join; guarded by the pool's mutex
     int working = 0;  // workers that have joined and not left; likewise
+    unsigned int mode = float_mode();
     std::atomic<std::int64_t> next{0};
 
     void run() {
@@ -39,7 +54,7 @@ class Pool {
     Pool() {
 #ifdef __linux__
         CPU_ZERO(&allowed_);
-        sched_getaffinity(0, sizeof allowed_, &allowed_);
+        sched_getaffinity(getpid(), sizeof allowed_, &allowed_);  // the process's, not a pinned caller's
 #endif
     }
 
@@ -62,13 +77,14 @@ class Pool {
 
   private:
     void offer(Job& job) {
+        const bool one = job.seats == 1;
         {
             const std::lock_guard lock(mutex_);
             grow(job.seats);
             keep_off_this_cpu();
             jobs_.push_back(&job);
         }
-        job.seats == 1 ? offered_.notify_one() : offered_.notify_all();
+        one ? offered_.notify_one() : offered_.notify_all();
     }
 
     // Linux likes to wake a thread where its waker runs, to share a cache. Here the waker goes on working,
@@ -86,14 +102,18 @@ class Pool {
     }
 
     void grow(int wanted) {
-        while (static_cast<int>(workers_.size()) < wanted) {
-            try {
-                workers_.emplace_back([this] { work(); });
-                avoided_ = -1;
-            } catch (const std::system_error&) {
-                return;  // no thread to be had: the caller does more itself
-            }
+        if (static_cast<int>(workers_.size()) >= wanted) return;
+        sigset_t all, before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all,
+                        &before);  // workers inherit it: signals are for the program's own threads
+        try {
+            while (static_cast<int>(workers_.size()) < wanted) workers_.emplace_back([this] { work(); });
+        } catch (const std::system_error&) {
+            // No thread to be had: the caller does more itself.
         }
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        avoided_ = -1;
     }
 
     void work() {
@@ -105,6 +125,7 @@ class Pool {
             --job->seats;
             ++job->working;
             lock.unlock();
+            set_float_mode(job->mode);
             job->run();
             lock.lock();
             if (--job->working == 0) left_.notify_all();
@@ -134,19 +155,15 @@ class Pool {
 std::unique_ptr<Pool> pool;
 std::mutex pool_mutex;
 
+const int fork_handled = pthread_atfork([] { pool_mutex.lock(); }, [] { pool_mutex.unlock(); },
+                                        [] {
+                                            static_cast<void>(pool.release());
+                                            pool_mutex.unlock();
+                                        });
+
 Pool& the_pool() {
     const std::lock_guard lock(pool_mutex);
-    if (pool == nullptr) {
-        static std::once_flag once;
-        std::call_once(once, [] {
-            pthread_atfork([] { pool_mutex.lock(); }, [] { pool_mutex.unlock(); },
-                           [] {
-                               static_cast<void>(pool.release());
-                               pool_mutex.unlock();
-                           });
-        });
-        pool = std::make_unique<Pool>();
-    }
+    if (pool == nullptr) pool = std::make_unique<Pool>();
     return *pool;
 }
 

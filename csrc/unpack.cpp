@@ -1,8 +1,7 @@
 #include <algorithm>
-#include <cstring>
 
 #include "blocks.h"
-#include "clones.h"
+#include "move.h"
 #include "ops.h"
 #include "region.h"
 #include "threads.h"
@@ -10,31 +9,17 @@
 namespace overlap {
 namespace {
 
-template <typename In, typename Out>
-OVERLAP_CLONES void scale_into(const In* __restrict in, float scale, Out* __restrict out, std::int64_t n) {
-    for (std::int64_t i = 0; i < n; ++i) narrow(widen(in[i]) * scale, out[i]);
-}
-
-void move(const Bucket& bucket, std::int64_t place, DType out_dtype, void* out, std::int64_t count,
-          float scale) {
-    const void* in = at(bucket.dtype, bucket.data, place);
-    if (bucket.dtype == out_dtype && scale == 1.0f) {  // bits move unchanged, NaN payloads too
-        std::memcpy(out, in, static_cast<std::size_t>(count * item_size(out_dtype)));
-        return;
+void take_held(const Bucket& bucket, const Stretch& stretch, const Strided& tensor, float scale) {
+    const void* in = at(bucket.dtype, bucket.data, stretch.place);
+    if (tensor.rank == 0) {
+        void* out = at(tensor.dtype, tensor.data, stretch.source);
+        return move(bucket.dtype, in, tensor.dtype, out, stretch.held, scale);
     }
-    visit_float(bucket.dtype, [&](auto in_type) {
-        visit_float(out_dtype, [&](auto out_type) {
-            scale_into(static_cast<const decltype(in_type)*>(in), scale,
-                       static_cast<decltype(out_type)*>(out), count);
-        });
-    });
-}
-
-void move_strided(const Bucket& bucket, const Stretch& stretch, const Strided& tensor, float scale) {
     float scratch[kBlock];
     for (std::int64_t i = 0; i < stretch.held; i += kBlock) {
         const std::int64_t count = std::min(kBlock, stretch.held - i);
-        move(bucket, stretch.place + i, DType::fp32, scratch, count, scale);
+        move(bucket.dtype, at(bucket.dtype, bucket.data, stretch.place + i), tensor.dtype, scratch, count,
+             scale);
         scatter(tensor, stretch.source + i, count, scratch);
     }
 }
@@ -43,19 +28,13 @@ void move_strided(const Bucket& bucket, const Stretch& stretch, const Strided& t
 
 void unpack(const Bucket& bucket, const Strided* tensors, const Region* regions, std::int64_t region_count,
             float scale, int threads) {
-    const auto fill = [&](const Stretch& stretch) {
+    const auto take = [&](const Stretch& stretch) {
         const std::int64_t index = stretch.region.tensor;
-        if (index < 0 || tensors[index].data == nullptr || stretch.held == 0) return;
-        const Strided& tensor = tensors[index];
-        if (tensor.rank == 0) {
-            move(bucket, stretch.place, tensor.dtype, at(tensor.dtype, tensor.data, stretch.source),
-                 stretch.held, scale);
-        } else {
-            move_strided(bucket, stretch, tensor, scale);
-        }
+        const bool wanted = index >= 0 && tensors[index].data != nullptr;
+        if (wanted && stretch.held > 0) take_held(bucket, stretch, tensors[index], scale);
     };
     parallel_for(bucket.world * bucket.width, kGrain, threads, [&](std::int64_t begin, std::int64_t end) {
-        for_each_stretch(regions, region_count, bucket.width, begin, end, fill);
+        for_each_stretch(regions, region_count, bucket.width, begin, end, take);
     });
 }
 

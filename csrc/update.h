@@ -18,6 +18,7 @@
 #include "blocks.h"
 #include "clones.h"
 #include "ops.h"
+#include "rounding.h"
 #include "threads.h"
 
 namespace overlap {

@@ -1,4 +1,4 @@
-"""bf16 <-> fp32 that is right under the interpreter too, and typed access to raw addresses.
+"""bf16 <-> fp32 that is right under the interpreter too.
 
 Triton's interpreter truncates fp32 -> bf16 and mistreats bf16 subnormals, so there the conversion is done on
 the bits. Compiled code uses the GPU's own instructions; both round to nearest even.

@@ -1,13 +1,22 @@
-"""Overlap: sharded data-parallel training whose communication is planned, visible and hidden under compute."""
+"""Overlap: sharded data-parallel training whose communication is planned, visible and hidden under compute.
+
+The names below load the engine, with DTensor and FSDP, when one is first asked for: ``overlap.ops`` does without.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from overlap.config import ShardOptions
-from overlap.engine.adamw import AdamW
-from overlap.engine.api import fully_shard, shard
-from overlap.engine.engine import Engine
-from overlap.engine.guard import install as _install_guard
-from overlap.engine.module import ShardedModule, engine_of
-from overlap.engine.norm import clip_grad_norm_
 from overlap.errors import ConfigError, DesyncError, OverlapError, StateError
+
+if TYPE_CHECKING:
+    from overlap.engine.adamw import AdamW
+    from overlap.engine.api import fully_shard, shard
+    from overlap.engine.engine import Engine
+    from overlap.engine.module import ShardedModule, engine_of
+    from overlap.engine.norm import clip_grad_norm_
 
 __version__ = "0.1.0"
 
@@ -26,4 +35,35 @@ __all__ = [
     "shard",
 ]
 
-_install_guard()
+_HOMES = {
+    "AdamW": "adamw",
+    "Engine": "engine",
+    "ShardedModule": "module",
+    "clip_grad_norm_": "norm",
+    "engine_of": "module",
+    "fully_shard": "api",
+    "shard": "api",
+}
+
+
+class _Package(ModuleType):
+    """The subpackage ``overlap.shard`` yields its place in this module to the function of that name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Do not let the import of a subpackage hide a public name."""
+        if name not in _HOMES or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"overlap.engine.{_HOMES[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -5,13 +5,9 @@ from collections.abc import Sequence
 from torch import Tensor
 
 def pack(
-    grads: Sequence[Tensor | None],
+    grads: Sequence[Tensor | None] | None,
     bucket: Tensor,
-    regions: int,
-    region_count: int,
-    slot_count: int,
-    world: int,
-    width: int,
+    layout: tuple[int, int, int, int, int],
     scale: float,
     accumulate: bool,
     threads: int,
@@ -19,19 +15,21 @@ def pack(
 ) -> bool: ...
 def unpack(
     bucket: Tensor,
-    tensors: Sequence[Tensor | None],
-    regions: int,
-    region_count: int,
-    slot_count: int,
-    world: int,
-    width: int,
+    tensors: Sequence[Tensor | None] | None,
+    layout: tuple[int, int, int, int, int],
     scale: float,
     threads: int,
     /,
 ) -> bool: ...
 def grad_norm(grad: Tensor, out: Tensor, accumulate: bool, threads: int, /) -> bool: ...
 def reduce_sum(
-    rows: Sequence[Tensor], out: Tensor, scale: float, accumulate: bool, norm: Tensor | None, threads: int, /
+    rows: Sequence[Tensor | None] | None,
+    out: Tensor,
+    scale: float,
+    accumulate: bool,
+    norm: Tensor | None,
+    threads: int,
+    /,
 ) -> bool: ...
 def adamw(
     master: Tensor,

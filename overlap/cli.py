@@ -65,7 +65,13 @@ def train(
 
 @bench.command("op")
 def bench_op(
-    op: Annotated[list[str] | None, typer.Option(help="Of overlap.ops; again for more. Else all.")] = None,
+    op: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="pack, unpack, reduce_sum, grad_norm, adamw, adamw_8bit, sgd_momentum, lion, quantize, "
+            "dequantize; else all."
+        ),
+    ] = None,
     sizes: Annotated[str, typer.Option(help="Elements: 4096, 64K, 32M, with commas.")] = "32M",
     dtypes: Annotated[str, typer.Option(help="Of the input: fp32, bf16, fp16, with commas.")] = "bf16,fp32",
     threads: Annotated[int | None, typer.Option(help="CPU threads; else as many as torch takes.")] = None,

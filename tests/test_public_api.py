@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
 
 import overlap
-from overlap import ShardOptions, config
+from overlap import ShardOptions, config, ops
 
 # name -> signature; None where a class is not called by users (errors take a message).
 PUBLIC: dict[str, str | None] = {
@@ -60,8 +64,71 @@ OPTIONS = {
 }
 
 
+# Parameters of each op as "name", "name=default"; behind "*" by keyword only.
+STEP = "grad_scale=None skip=None maximize=False"
+PLACE = "seed=None start=0"
+OPS = {
+    "adamw": f"master exp_avg exp_avg_sq grad shard * lr beta1 beta2 eps weight_decay step {STEP} {PLACE}",
+    "adamw_8bit": "master exp_avg exp_avg_sq exp_avg_scale exp_avg_sq_scale grad shard * lr beta1 beta2 eps "
+    f"weight_decay step seed start=0 {STEP}",
+    "configure": "native=None cuda=None",
+    "dequantize": "payload scales out * block=256 accumulate=False",
+    "face_name": "device",
+    "get_num_threads": "",
+    "grad_norm": "grad out * accumulate=False",
+    "lion": f"master exp_avg grad shard * lr beta1 beta2 weight_decay step {STEP} {PLACE}",
+    "pack": "grads bucket slots * scale=1.0 accumulate=False",
+    "quantize": "values payload scales * block=256",
+    "reduce_sum": "rows out * scale=1.0 accumulate=False norm=None",
+    "set_num_threads": "count",
+    "sgd_momentum": "master momentum_buffer grad shard * lr momentum dampening=0.0 weight_decay=0.0 nesterov=False "
+    f"step {STEP} {PLACE}",
+    "unpack": "bucket tensors slots * scale=1.0",
+}
+OP_TYPES = {"FaceMode", "PackSlot"}
+
+
 def test_the_names():
     assert overlap.__all__ == sorted(PUBLIC)
+    assert set(overlap.__all__) <= set(dir(overlap))
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(AttributeError, match="module 'overlap' has no attribute 'nothing'"):
+        overlap.nothing  # noqa: B018
+
+
+def test_the_subpackage_of_the_same_name_does_not_hide_shard():
+    code = "import overlap.shard.unit, overlap; print(overlap.shard.__module__)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "overlap.engine.api"
+
+
+def test_the_names_of_the_ops():
+    assert ops.__all__ == sorted([*OPS, *OP_TYPES])
+    assert ops.PackSlot._fields == ("offset", "chunk", "numel")
+    assert get_args(ops.FaceMode) == ("auto", "on", "off")
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_the_parameters_of_the_op(name: str):
+    parameters = inspect.signature(getattr(ops, name)).parameters.values()
+    words = [each.name if each.default is each.empty else f"{each.name}={each.default}" for each in parameters]
+    by_keyword = [each.kind is each.KEYWORD_ONLY for each in parameters]
+    assert all(each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD) for each in parameters)
+    if True in by_keyword:
+        words.insert(by_keyword.index(True), "*")
+    assert " ".join(words) == OPS[name]
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_the_docstring_of_the_op_lists_every_parameter_in_order(name: str):
+    op = getattr(ops, name)
+    text = inspect.getdoc(op) or ""
+    documented = re.findall(r"^    (\w+): ", text.partition("Args:\n")[2].partition("\n\n")[0], re.MULTILINE)
+    simple = {"face_name", "get_num_threads", "set_num_threads"}
+    assert text
+    assert documented == ([] if name in simple else list(inspect.signature(op).parameters))
 
 
 @pytest.mark.parametrize("name", [name for name, signature in PUBLIC.items() if signature])

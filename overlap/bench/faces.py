@@ -21,7 +21,7 @@ def default_faces(device: str) -> tuple[str, ...]:
 
 
 def load_face(name: str) -> ModuleType:
-    """Return a face's module, whose functions take the positional arguments of ``overlap.ops.faces.Face``.
+    """Return a face's module, whose functions take the positional arguments of ``overlap.ops.face.Face``.
 
     Raises:
         ConfigError: it cannot be imported here.

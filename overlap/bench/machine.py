@@ -3,18 +3,16 @@
 import ctypes
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
 
-from overlap.ops import face_name
 
-
-def describe(device: torch.device, threads: int) -> dict[str, str | int]:
-    """Return processor, threads, versions and the face in use; the GPU too where that is measured."""
+def describe(device: torch.device, threads: int, faces: Sequence[str]) -> dict[str, str | int]:
+    """Return processor, threads, versions and the faces that are measured; the GPU too where that is measured."""
     words: dict[str, str | int] = {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "cpu": _processor(),
@@ -26,7 +24,7 @@ def describe(device: torch.device, threads: int) -> dict[str, str | int]:
         "overlap": _version("overlap-engine"),
         "triton": _version("triton"),
         "deepspeed": _version("deepspeed"),
-        "ops": face_name(device),
+        "faces": ", ".join(faces),
     }
     if device.type == "cuda":
         words["cuda"] = str(torch.version.cuda)

@@ -14,7 +14,7 @@ from torch import Tensor
 STEP_BYTES, STEPS = 17_472, 16
 """273 cache lines: neither the line's place in a page nor the page's place in the cache is the same for two buffers."""
 
-_turns = cycle(range(STEPS))
+_turns = cycle(range(1, STEPS + 1))
 
 
 def empty(elements: int, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -42,7 +42,7 @@ def run(settings: OpSettings, progress: Callable[[str], None]) -> Iterator[Repor
     deadline = math.inf if settings.time_limit_s is None else time.monotonic() + settings.time_limit_s
     with using_threads(settings.threads):
         bench = Bench(settings, faces, clock_of(device), device)
-        machine = describe(device, settings.threads)
+        machine = describe(device, settings.threads, settings.faces)
         report = Report(machine)
         for size, op, dtype in itertools.product(settings.sizes, settings.ops, settings.dtypes):
             cases = OPS[op](size, DTYPES[dtype], device)

@@ -1,5 +1,6 @@
 """What one call costs before its first byte: ops on next to nothing, called in a row."""
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from statistics import median
 import torch
 
 from overlap import ops
-from overlap.bench.faces import load_face
+from overlap.bench.extension import extension_cost
+from overlap.bench.faces import brings, load_face
 from overlap.bench.rows import OPS
 from overlap.bench.timing import Run, interleave
 
@@ -18,17 +20,22 @@ CALLS = 500
 ROUNDS = 11
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CallCost:
-    """Of one op on the face in use."""
+    """Of one op on one face."""
 
     op: str
     face: str
     elements: int
     face_ns: float
     """Median of a call of the face's own function."""
-    public_ns: float
-    """Median of a call through ``overlap.ops``, which chooses the face (and checks, where the face does not)."""
+    public_ns: float | None
+    """Median of a call through ``overlap.ops``, which chooses the face (and checks, where the face does not).
+
+    None where it chooses another face here.
+    """
+    extension_ns: float | None
+    """Of a call of the C++ extension alone, on empty tensors; None for other faces and where it is not measured."""
 
 
 class CallClock:
@@ -48,12 +55,24 @@ class CallClock:
         return (end - begin) / CALLS
 
 
-def call_costs(names: Sequence[str], device: torch.device) -> Iterator[CallCost]:
-    """Yield the cost of each op on the face in use for ``device``, in bf16, of its first case."""
-    face = load_face(ops.face_name(device))
-    clock = CallClock(device)
-    for name in names:
-        case = next(OPS[name](ELEMENTS, torch.bfloat16, device))
-        runs: list[Run] = [partial(case.call, face), case.public]
-        own, public = interleave(runs, clock, rounds=ROUNDS, budget_s=10)
-        yield CallCost(name, ops.face_name(device), case.elements, 1e9 * median(own), 1e9 * median(public))
+def call_costs(names: Sequence[str], faces: Sequence[str], device: torch.device) -> Iterator[CallCost]:
+    """Yield the cost of each op on each of ``faces`` that brings it, in bf16, of its first case."""
+    clock, in_use = CallClock(device), ops.face_name(device)
+    for name, face in itertools.product(names, faces):
+        if brings(load_face(face), name):
+            yield _call_cost(name, face, device, clock, public=face == in_use)
+
+
+def _call_cost(op: str, face: str, device: torch.device, clock: CallClock, *, public: bool) -> CallCost:
+    case = next(OPS[op](ELEMENTS, torch.bfloat16, device))
+    runs: list[Run] = [partial(case.call, load_face(face)), *([case.public] if public else [])]
+    own, *through = (1e9 * median(times) for times in interleave(runs, clock, rounds=ROUNDS, budget_s=10))
+    extension = extension_cost(op) if face == "native" else None
+    return CallCost(
+        op=op,
+        face=face,
+        elements=case.elements,
+        face_ns=own,
+        public_ns=through[0] if through else None,
+        extension_ns=None if extension is None else 1e9 * extension,
+    )

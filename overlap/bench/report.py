@@ -71,8 +71,10 @@ def print_costs(costs: list[CallCost], console: Console) -> None:
     """Print what a call costs before its first byte."""
     table = Table(box=SIMPLE, title="per-call overhead, ns")
     table.add_column("op")
-    for name in ("elements", "face alone", "through overlap.ops"):
+    for name in ("elements", "face alone", "through overlap.ops", "extension, nothing to do"):
         table.add_column(name, justify="right")
     for cost in costs:
-        table.add_row(f"{cost.op} ({cost.face})", str(cost.elements), f"{cost.face_ns:,.0f}", f"{cost.public_ns:,.0f}")
+        figures = (cost.face_ns, cost.public_ns, cost.extension_ns)
+        cells = ["" if figure is None else f"{figure:,.0f}" for figure in figures]
+        table.add_row(f"{cost.op} ({cost.face})", str(cost.elements), *cells)
     console.print(table)

@@ -32,7 +32,7 @@ def bench_ops(settings: OpSettings, path: Path | None) -> Report:
     print_report(report, console)
     if settings.overhead:
         with using_threads(settings.threads):
-            costs = list(call_costs(settings.ops, torch.device(settings.device)))
+            costs = list(call_costs(settings.ops, settings.faces, torch.device(settings.device)))
         print_costs(costs, console)
         _write(path, {**report.to_dict(), "overhead": [asdict(cost) for cost in costs]})
     return report

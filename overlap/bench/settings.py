@@ -65,7 +65,7 @@ class OpSettings:
         if device == "cuda" and not torch.cuda.is_available():
             raise ConfigError(message("device", "be there", "cuda, which this torch does not see", "use --device cpu"))
         return cls(
-            ops=_names("op", op or tuple(OPS), tuple(OPS)),
+            ops=_names("op", _words(",".join(op or OPS)), tuple(OPS)),
             sizes=tuple(parse_size(word) for word in _words(sizes)),
             dtypes=_names("dtypes", _words(dtypes), tuple(DTYPES)),
             device=device,

@@ -8,6 +8,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from overlap.config import ShardOptions, options_from
+from overlap.engine import guard
 from overlap.engine.build import build_unit
 from overlap.engine.mesh import shard_group
 from overlap.engine.module import adopt, is_unit
@@ -91,4 +92,5 @@ def _check_module(module: object) -> None:
 
 def _shard_one(module: nn.Module, mesh: DeviceMesh | None, options: ShardOptions) -> None:
     group = shard_group(mesh, module)
+    guard.install()
     adopt(module, build_unit(module, group, options, is_unit), group)

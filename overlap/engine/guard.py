@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -13,8 +14,9 @@ from overlap.shard.flat import home_of
 from overlap.shard.param import NEVER, REPLACED_MARK
 
 
+@cache
 def install() -> None:
-    """Watch every optimizer's step, once per process."""
+    """Watch every optimizer's step, once per process; before the first parameter is replaced is early enough."""
     register_optimizer_step_pre_hook(_refuse_replaced)
     register_optimizer_step_post_hook(_note_update)
 

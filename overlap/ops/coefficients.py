@@ -1,13 +1,14 @@
 """The scalars of one optimizer step, computed on the host in float64 and rounded once to float32 by each face.
 
-Nothing in them changes a compiled kernel. Cached: all flats of a step share them.
+Nothing in them changes a compiled kernel. Cached, by type too (a step of 1.0 or True is no step): all flats of a step
+share them, and one check.
 """
 
 import math
 from functools import lru_cache
 from typing import NamedTuple
 
-from overlap.errors import ConfigError, message
+from overlap.ops.scalars import check_decay, check_finite, check_step
 
 
 class AdamWCoefficients(NamedTuple):
@@ -55,17 +56,18 @@ class LionCoefficients(NamedTuple):
     lr: float
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64, typed=True)
 def adamw_coefficients(
     lr: float, beta1: float, beta2: float, eps: float, weight_decay: float, step: int
 ) -> AdamWCoefficients:
     """Return the coefficients of step ``step`` (counted from 1).
 
     Raises:
-        ConfigError: a step or a beta that makes a bias correction 0.
+        ConfigError: a step or a beta that makes a bias correction 0, or a number that is negative or not finite.
     """
-    if step < 1 or not (0.0 <= beta1 < 1.0 and 0.0 <= beta2 < 1.0):
-        raise _wrong(step, beta1=beta1, beta2=beta2)
+    check_step(step)
+    _check_decays(beta1=beta1, beta2=beta2)
+    _check_sizes(lr=lr, eps=eps, weight_decay=weight_decay)
     return AdamWCoefficients(
         1.0 - lr * weight_decay,
         1.0 - beta1,
@@ -77,27 +79,39 @@ def adamw_coefficients(
     )
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64, typed=True)
 def sgd_coefficients(lr: float, momentum: float, dampening: float, weight_decay: float, step: int) -> SGDCoefficients:
-    """Return the coefficients of step ``step`` (counted from 1)."""
-    if step < 1:
-        raise _wrong(step)
+    """Return the coefficients of step ``step`` (counted from 1).
+
+    Raises:
+        ConfigError: a step below 1, or a number that is negative (``dampening`` may be) or not finite.
+    """
+    check_step(step)
+    _check_sizes(lr=lr, momentum=momentum, weight_decay=weight_decay)
+    check_finite("dampening", dampening)
     if step == 1:
         return SGDCoefficients(weight_decay, 0.0, 1.0, momentum, lr)
     return SGDCoefficients(weight_decay, momentum, 1.0 - dampening, momentum, lr)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64, typed=True)
 def lion_coefficients(lr: float, beta1: float, beta2: float, weight_decay: float, step: int) -> LionCoefficients:
-    """Return the coefficients of any step; ``step`` only takes part in the random bits."""
-    if step < 1 or not (0.0 <= beta1 < 1.0 and 0.0 <= beta2 < 1.0):
-        raise _wrong(step, beta1=beta1, beta2=beta2)
+    """Return the coefficients of any step; ``step`` only takes part in the random bits.
+
+    Raises:
+        ConfigError: a step below 1, a beta outside of [0, 1), or a number that is negative or not finite.
+    """
+    check_step(step)
+    _check_decays(beta1=beta1, beta2=beta2)
+    _check_sizes(lr=lr, weight_decay=weight_decay)
     return LionCoefficients(1.0 - lr * weight_decay, beta1, 1.0 - beta1, beta2, 1.0 - beta2, lr)
 
 
-def _wrong(step: int, **betas: float) -> ConfigError:
-    """Say which one it was, away from the path that every step takes."""
-    if step < 1:
-        return ConfigError(message("step", "count from 1", step, "increment it before the update"))
-    name, value = next((name, beta) for name, beta in betas.items() if not 0.0 <= beta < 1.0)
-    return ConfigError(message(name, "be at least 0 and below 1", value, "choose a decay such as 0.9"))
+def _check_decays(**betas: float) -> None:
+    for name, beta in betas.items():
+        check_decay(name, beta)
+
+
+def _check_sizes(**sizes: float) -> None:
+    for name, size in sizes.items():
+        check_finite(name, size, 0.0)

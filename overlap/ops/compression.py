@@ -1,6 +1,10 @@
 """Block-scaled 8-bit payloads: what a compressed wire carries.
 
-Traffic is given per element; ``g`` are the bytes of the wide dtype. Both ops are bound by memory.
+Traffic is given per element; ``g`` are the bytes of the wide dtype. Both ops are bound by memory on
+GPUs, by arithmetic on CPUs.
+
+Tensors are read as they lie in memory: resolve lazily negated views (``tensor.is_neg()``) with ``resolve_neg()``; C++
+cannot see that they are.
 """
 
 import torch

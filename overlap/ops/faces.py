@@ -21,6 +21,7 @@ from overlap.ops import check
 from overlap.ops.face import Face
 
 FaceMode = Literal["auto", "on", "off"]
+_Op = Callable[..., None]
 
 _log = logging.getLogger("overlap")
 _native_mode: FaceMode | None = None
@@ -37,10 +38,10 @@ class Checked:
             setattr(self, name, _in_turn(getattr(check, name), getattr(face, name)))
 
 
-def _in_turn(first: Callable[..., None], second: Callable[..., None]) -> Callable[..., None]:
+def _in_turn(test: _Op, op: _Op) -> _Op:
     def call(*arguments: object) -> None:
-        first(*arguments)
-        second(*arguments)
+        test(*arguments)
+        op(*arguments)
 
     return call
 
@@ -64,16 +65,20 @@ def configure(native: FaceMode | None = None, cuda: FaceMode | None = None) -> N
     """
     global _native_mode, _cuda_mode
     if native is not None:
-        _native_mode = _checked_native(native)
+        _native_mode = _checked_native("native", native)
         _cpu_face.cache_clear()
     if cuda is not None:
-        _cuda_mode = _checked_cuda(cuda)
+        _cuda_mode = _checked_cuda("cuda", cuda)
         _cuda_face.cache_clear()
 
 
 def face_of(tensor: Tensor) -> Face:
-    """Return the face that runs ops on the device of ``tensor``."""
-    if tensor.is_cpu:
+    """Return the face that runs ops on the device of ``tensor``; for what is no tensor, one that says so."""
+    try:
+        on_cpu = tensor.is_cpu
+    except AttributeError:
+        return _reference()
+    if on_cpu:
         return _cpu_face()
     return _cuda_face() if tensor.is_cuda else _reference()
 
@@ -85,23 +90,23 @@ def face_name(device: torch.device) -> str:
     return module.rpartition(".")[2].removesuffix("_face")
 
 
-def _word(variable: str, mode: str) -> FaceMode:
+def _word(origin: str, mode: str) -> FaceMode:
     if mode not in get_args(FaceMode):
-        raise ConfigError(message(variable, "be auto, on or off", mode, "use one of these words"))
+        raise ConfigError(message(origin, "be auto, on or off", mode, "use one of these words"))
     return cast(FaceMode, mode)
 
 
-def _checked_native(mode: str) -> FaceMode:
-    if _word("OVERLAP_NATIVE", mode) == "on" and not _native_built():
+def _checked_native(origin: str, mode: str) -> FaceMode:
+    if _word(origin, mode) == "on" and not _native_built():
         cure = "reinstall where a C++ compiler is found, or use auto"
-        raise ConfigError(message("OVERLAP_NATIVE=on", "find overlap._native", "no such module", cure))
+        raise ConfigError(message(f"{origin}=on", "find overlap._native", "no such module", cure))
     return cast(FaceMode, mode)
 
 
-def _checked_cuda(mode: str) -> FaceMode:
-    if _word("OVERLAP_CUDA_KERNELS", mode) == "on" and not _cuda_available():
+def _checked_cuda(origin: str, mode: str) -> FaceMode:
+    if _word(origin, mode) == "on" and not _cuda_available():
         cure = "reinstall where nvcc is found and run on an NVIDIA GPU with Triton, or use auto"
-        raise ConfigError(message("OVERLAP_CUDA_KERNELS=on", "find kernels and a driver", "none", cure))
+        raise ConfigError(message(f"{origin}=on", "find kernels and a driver", "none", cure))
     return cast(FaceMode, mode)
 
 
@@ -125,7 +130,7 @@ def _reference() -> Face:
 
 @lru_cache(maxsize=1)
 def _cpu_face() -> Face:
-    mode = _native_mode or _checked_native(native_mode_from_env())
+    mode = _native_mode or _checked_native("OVERLAP_NATIVE", native_mode_from_env())
     if mode != "off" and _native_built():
         return checked(import_module("overlap.ops.native"))
     if mode == "auto":
@@ -135,10 +140,13 @@ def _cpu_face() -> Face:
 
 @lru_cache(maxsize=1)
 def _cuda_face() -> Face:
-    mode = _cuda_mode or _checked_cuda(cuda_mode_from_env())
+    mode = _cuda_mode or _checked_cuda("OVERLAP_CUDA_KERNELS", cuda_mode_from_env())
     if mode != "off" and _cuda_available():
         return checked(import_module("overlap.ops.cuda_face"))
     if _triton_installed():
+        if mode == "auto":
+            reason = import_module("overlap.ops.cuda_face").why_not()
+            _log.info("CUDA ops run in Triton, not in the CUDA C++ kernels: %s", reason)
         return checked(import_module("overlap.ops.triton_face"))
     _log.warning("triton is not installed: CUDA ops run in plain torch (slower, same results)")
     return _reference()

@@ -1,7 +1,11 @@
 """Sums over rows and over elements.
 
-Traffic is given per element; ``g`` and ``b`` are the bytes of the input's and the output's dtype. Both ops are bound
-by memory, so it is also the time.
+Traffic is given per element; ``g`` and ``b`` are the bytes of the input's and the output's dtype. On GPUs both
+ops are bound by memory, so it is also the time; on CPUs so are ``reduce_sum`` and ``grad_norm`` of fp32, while
+``grad_norm`` of 16-bit gradients is bound by its fp64 arithmetic.
+
+Tensors are read as they lie in memory: resolve lazily negated views (``tensor.is_neg()``) with ``resolve_neg()``; C++
+cannot see that they are.
 """
 
 from collections.abc import Sequence
@@ -26,8 +30,9 @@ def reduce_sum(
 
     Args:
         rows: at least one 1-D contiguous tensor; same length and dtype (fp32, bf16 or fp16).
-        out: fp32, bf16 or fp16, same length; may be exactly one of the rows, never a shifted part of one.
-        scale: multiplies the sum.
+        out: fp32, bf16 or fp16, 1-D contiguous, same length; may be exactly one of the rows, never a
+            shifted part of one.
+        scale: multiplies the sum; finite.
         accumulate: add to ``out``, last, in fp32.
         norm: fp64 ``[2]``; afterwards what ``grad_norm(out, norm, accumulate=True)`` would make of it, bit for bit.
 

@@ -42,8 +42,11 @@ def regions(slots: tuple[PackSlot, ...], world: int, width: int) -> tuple[Region
     """Tile the row ``[0, width)`` by the slots, in column order. Cached: a bucket is packed every step.
 
     Raises:
-        ConfigError: a slot overlaps its neighbour, leaves the bucket, or is too small for its gradient.
+        ConfigError: a slot is no ``PackSlot`` of ints, overlaps its neighbour, leaves the bucket, or is too small for
+            its gradient.
     """
+    for index, slot in enumerate(slots):
+        check_kind(index, slot)
     order = sorted(range(len(slots)), key=lambda index: (slots[index].offset, slots[index].chunk))
     tiled: list[Region] = []
     end = width
@@ -55,6 +58,14 @@ def regions(slots: tuple[PackSlot, ...], world: int, width: int) -> tuple[Region
     if end > 0:
         tiled.append(Region(-1, 0, end, 0, 0))
     return tuple(reversed(tiled))
+
+
+def check_kind(index: int, slot: object) -> None:
+    """Refuse what is no ``PackSlot`` of ints."""
+    if not isinstance(slot, PackSlot) or not all(isinstance(word, int) for word in slot):
+        raise ConfigError(
+            message(f"slots[{index}]", "be a PackSlot of ints", slot, "pass PackSlot(offset, chunk, numel)")
+        )
 
 
 def _check_slot(index: int, slot: PackSlot, world: int, end: int) -> None:

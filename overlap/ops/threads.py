@@ -3,6 +3,7 @@
 import torch
 
 from overlap.errors import ConfigError, message
+from overlap.ops.scalars import is_whole
 
 _num_threads: int | None = None
 
@@ -11,11 +12,11 @@ def set_num_threads(count: int | None) -> None:
     """Let each native op use up to ``count`` threads; None follows ``torch.get_num_threads()``.
 
     Raises:
-        ConfigError: ``count`` is below 1.
+        ConfigError: ``count`` is no int, or below 1.
     """
     global _num_threads
-    if count is not None and count < 1:
-        raise ConfigError(message("num_threads", "be at least 1", count, "pass None to follow torch"))
+    if count is not None and (not is_whole(count) or count < 1):
+        raise ConfigError(message("num_threads", "be at least 1, an int", count, "pass None to follow torch"))
     _num_threads = count
 
 

@@ -6,6 +6,8 @@ import sys
 import pytest
 import torch
 
+from overlap import ops
+from overlap.bench import extension
 from overlap.bench import op as bench_op
 from overlap.bench.faces import load_face
 from overlap.bench.rows import OPS
@@ -33,6 +35,12 @@ def run(monkeypatch, capsys, tmp_path):
         return exited.value.code, data, shown.out, shown.err
 
     return command
+
+
+@pytest.fixture
+def quick_extension(monkeypatch):
+    monkeypatch.setattr(extension, "CALLS", 10)
+    monkeypatch.setattr(extension, "BATCHES", 2)
 
 
 def test_every_op_has_its_rows_and_no_wrong_value(run):
@@ -102,14 +110,52 @@ def test_what_there_was_no_time_for_is_named(run):
     assert "not measured, out of time: lion fp32 3000" in out
 
 
-def test_a_call_has_its_price(run):
-    _, data, out, _ = run(*QUICK, "--op", "quantize", "--dtypes", "fp32", "--overhead")
-    (cost,) = data["overhead"]
-    assert cost["op"] == "quantize"
-    assert cost["face"] == "native"
-    assert cost["face_ns"] > 0
-    assert cost["public_ns"] > 0
+def test_a_call_has_its_price(run, quick_extension):
+    _, data, out, _ = run(*QUICK, "--op", "quantize,grad_norm", "--dtypes", "fp32", "--overhead")
+    quantize, grad_norm = data["overhead"]
+    assert quantize.keys() == {"op", "face", "elements", "face_ns", "public_ns", "extension_ns"}
+    assert (quantize["op"], quantize["face"], quantize["extension_ns"]) == ("quantize", "native", None)
+    assert (grad_norm["op"], grad_norm["face"]) == ("grad_norm", "native")
+    figures = [quantize["face_ns"], quantize["public_ns"]]
+    figures += [grad_norm[key] for key in ("face_ns", "public_ns", "extension_ns")]
+    assert min(figures) > 0
     assert "per-call overhead" in out
+
+
+def test_faces_that_run_are_named_and_priced_whatever_the_package_would_choose(run, monkeypatch, quick_extension):
+    monkeypatch.setattr(ops, "face_name", lambda device: "reference")  # as with OVERLAP_NATIVE=off
+    _, data, out, _ = run(*QUICK, "--op", "lion", "--dtypes", "fp32", "--faces", "native,reference", "--overhead")
+    assert "faces: native, reference\n" in out
+    assert data["machine"]["faces"] == "native, reference"
+    native, reference = data["overhead"]
+    assert (native["face"], native["public_ns"]) == ("native", None)
+    assert reference["face"] == "reference"
+    assert reference["public_ns"] > 0
+    assert native["face_ns"] > 0
+
+
+def test_a_face_is_priced_for_what_it_brings(run, monkeypatch, quick_extension):
+    """What it hands on is another face's."""
+    monkeypatch.setattr(load_face("native"), "lion", load_face("reference").lion)
+    arguments = ("--op", "pack,lion", "--dtypes", "fp32", "--faces", "native,reference", "--overhead")
+    _, data, _, _ = run(*QUICK, *arguments)
+    assert [(cost["op"], cost["face"]) for cost in data["overhead"]] == [
+        ("pack", "native"), ("pack", "reference"), ("lion", "reference"),
+    ]  # fmt: skip
+
+
+def test_the_extension_takes_the_arguments_it_is_priced_with():
+    """A refused call returns early: its price would be another one."""
+    calls = extension.empty_calls()
+    assert calls.keys() == {"adamw", "reduce_sum", "grad_norm"}
+    assert [call() for call in calls.values()] == [True] * 3
+
+
+def test_the_best_batch_is_the_price(monkeypatch):
+    batches = [3.0, 1.0, 2.0]
+    monkeypatch.setattr(extension, "repeat", lambda call, **options: batches)
+    assert extension.extension_cost("adamw") == 1.0 / extension.CALLS
+    assert extension.extension_cost("lion") is None
 
 
 @pytest.mark.parametrize(

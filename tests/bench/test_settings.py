@@ -37,8 +37,10 @@ def test_sizes_are_powers_of_1024(word, elements):
 
 
 def test_lists_keep_their_order_and_lose_their_doubles():
-    settings = parse(op=["adamw", "pack", "adamw"], sizes="2M, 1M", dtypes="fp32,bf16,fp32", faces="reference,native")
-    assert settings.ops == ("adamw", "pack")
+    settings = parse(
+        op=["adamw, pack", "lion", "adamw"], sizes="2M, 1M", dtypes="fp32,bf16,fp32", faces="reference,native"
+    )
+    assert settings.ops == ("adamw", "pack", "lion")
     assert settings.sizes == (2 << 20, 1 << 20)
     assert settings.dtypes == ("fp32", "bf16")
     assert settings.faces == ("reference", "native")
@@ -48,6 +50,8 @@ def test_lists_keep_their_order_and_lose_their_doubles():
     ("given", "complaint"),
     [
         ({"op": ["adam"]}, "op must be one of pack, .*, but got adam; did you mean adamw?"),
+        ({"op": ["pack,adam"]}, "op must be one of pack, .*, but got adam; did you mean adamw?"),
+        ({"op": ["pack,"]}, "op must be one of pack, .*, but got"),
         ({"op": ["xyz"]}, "op must be one of .* but got xyz; choose one of these"),
         ({"sizes": "32 M"}, "sizes must be positive numbers such as 4096, 64K or 32M, but got 32 M"),
         ({"sizes": "0"}, "sizes must be positive"),

@@ -16,3 +16,11 @@ def test_own_loop_learns_and_prints_its_plan():
     assert len(losses) == 20, done.stderr
     assert losses[-1] < 0.7 * losses[0]
     assert re.search(r"reduce \(root\) +packed:", done.stdout)
+
+
+def test_kernels_agree_with_torch():
+    done = subprocess.run([sys.executable, EXAMPLES / "kernels.py"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    (difference,) = re.findall(r"against torch: (\S+)", done.stdout)
+    assert float(difference) < 1e-6
+    assert "next gather: right" in done.stdout

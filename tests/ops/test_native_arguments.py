@@ -54,6 +54,8 @@ def test_a_subclass_is_refused_and_nothing_is_written():
         (torch.ones(3).to_sparse(), torch.zeros(2, dtype=torch.float64)),
         (None, torch.zeros(2, dtype=torch.float64)),
         (torch.empty(3, device="meta"), torch.zeros(2, dtype=torch.float64)),
+        (torch._efficientzerotensor(3), torch.zeros(2, dtype=torch.float64)),
+        ("a string", torch.zeros(2, dtype=torch.float64)),
     ],
 )
 def test_what_does_not_fit_comes_back_as_false(arguments):
@@ -93,7 +95,46 @@ def test_a_list_and_a_tuple_of_tensors_will_do():
         assert bucket.tolist() == [[1.0] * 6]
 
 
-def test_pinned_flags_that_are_not_finite_skip():
+def test_a_gradient_whose_memory_was_let_go_is_refused_and_not_taken_for_a_missing_one():
+    grad = torch.ones(6)
+    grad.untyped_storage().resize_(0)
+    bucket = torch.full((1, 6), 7.0)
+    with pytest.raises(ConfigError):
+        ops.pack([grad], bucket, SLOT)
+    assert bucket.tolist() == [[7.0] * 6]
+
+
+def test_a_lazily_negated_gradient_is_refused_and_not_packed_with_the_wrong_sign():
+    grad = torch.complex(torch.zeros(6), torch.arange(6.0)).conj().imag
+    assert grad.is_neg()
+    bucket = torch.full((1, 6), 7.0)
+    with pytest.raises(ConfigError):
+        ops.pack([grad], bucket, SLOT)
+    ops.pack([grad.resolve_neg()], bucket, SLOT)
+    assert bucket.tolist() == [[0.0, -1.0, -2.0, -3.0, -4.0, -5.0]]
+
+
+@pytest.mark.parametrize("wrong", [None, "1", 1.5, True, 1 << 70])
+def test_scalars_are_verified_before_anything_is_written(wrong):
+    buffers = [torch.ones(8) for _ in range(4)]
+    coefficients = (0.9, 0.1, 0.9, 0.1, 0.5, 1e-8, 0.1)
+    rest = (None, None, False, None, 0)
+    assert _native.adamw(*buffers, None, coefficients, *rest, wrong, 1) is False
+    assert _native.adamw(*buffers, None, coefficients[:6], *rest, 1, 1) is False
+    assert all(buffer.tolist() == [1.0] * 8 for buffer in buffers)
+    with pytest.raises(TypeError, match="expected 13 arguments, but got 4"):
+        _native.adamw(*buffers)
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_bool_tensor_is_a_flag(flag):
+    weights, momentum, grad = torch.ones(4), torch.zeros(4), torch.ones(4)
+    skip = torch.tensor([flag])
+    ops.lion(weights, momentum, grad, None, lr=0.5, beta1=0.9, beta2=0.99, weight_decay=0.0, step=1, skip=skip)
+    assert weights.tolist() == [1.0 if flag else 0.5] * 4
+
+
+def test_flags_that_are_not_finite_skip():
     """A NaN flag counts as set: it is not zero."""
     buffers = [torch.ones(4) for _ in range(4)]
     for dtype in (torch.float32, torch.float64):

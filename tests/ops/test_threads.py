@@ -76,3 +76,19 @@ def test_callers_share_the_pool_without_mixing():
         caller.join()
     ops.set_num_threads(None)
     assert wrong == []
+
+
+def test_workers_round_as_their_caller_does():
+    """Flush-to-zero is a state of each thread: all of a result follows the thread that asked for it."""
+    rows, out = [torch.full((1 << 20,), 1e-40)] * 2, torch.empty(1 << 20)
+    ops.set_num_threads(2)
+    try:
+        for flush in (True, False, True):
+            if not torch.set_flush_denormal(flush):
+                pytest.skip("this processor does not flush")
+            for _ in range(5):
+                native.reduce_sum(rows, out, 1.0, False, None)
+                assert len(out.unique()) == 1
+    finally:
+        torch.set_flush_denormal(False)
+        ops.set_num_threads(None)

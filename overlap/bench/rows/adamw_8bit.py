@@ -6,6 +6,7 @@ from types import ModuleType
 import torch
 
 from overlap import ops
+from overlap.bench import memory
 from overlap.bench.case import Case
 from overlap.bench.rows.adamw import COEFFICIENTS, OPTIONS, adam_peers
 from overlap.bench.rows.update import SEED, STEP, Shards, fp32_shards, update_case
@@ -18,8 +19,9 @@ def adamw_8bit(elements: int, dtype: torch.dtype, device: torch.device) -> Itera
     """Yield fp32 weights with a bf16 shard; averages as if one step had been made."""
     wide = fp32_shards(elements, dtype, torch.bfloat16, device, averages=2)
     weights = wide.states[0]
-    m, v = (torch.randint(0, 127, (elements,), dtype=torch.uint8, device=device) for _ in range(2))
-    m_scale, v_scale = (torch.rand(-(-elements // BLOCK), device=device).mul_(1e-4) for _ in range(2))
+    m, v = (memory.empty(elements, torch.uint8, device).random_(0, 127) for _ in range(2))
+    blocks = -(-elements // BLOCK)
+    m_scale, v_scale = (memory.empty(blocks, torch.float32, device).uniform_(0, 1e-4) for _ in range(2))
     shards = Shards([weights, m, v, m_scale, v_scale], wide.grad, wide.shard)
 
     def call(face: ModuleType, buffers: Buffers, start: int) -> None:

@@ -8,6 +8,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from overlap.bench import memory
 from overlap.ops import PackSlot
 from overlap.shard.layout import lay_out
 
@@ -43,11 +44,11 @@ class Parcel:
 
     def tensors(self, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
         """Return fresh normal values."""
-        return [torch.randn(shape, device=device).to(dtype) for shape in self.shapes]
+        return [memory.randn(math.prod(shape), dtype, device).view(shape) for shape in self.shapes]
 
     def bucket(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return a bucket of fresh normal values."""
-        return torch.randn(WORLD, self.width, device=device).to(dtype)
+        return memory.randn(WORLD * self.width, dtype, device).view(WORLD, self.width)
 
     def pieces(self, tensors: Sequence[Tensor], bucket: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """Return views of what belongs together: stretches of the tensors, stretches of the bucket's rows."""

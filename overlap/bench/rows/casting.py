@@ -47,7 +47,8 @@ def with_casts(
         cast_weights()
 
     moved = grad_bytes + (2 + 2 * len(averages)) * weights.nbytes + grad.nbytes + weight_bytes
-    return Peer(f"{name} + casts" if grad_bytes or weight_bytes else name, run, moved, lambda: [out])
+    results = [out] if shards.shard is None else [weights.detach(), out]
+    return Peer(f"{name} + casts" if grad_bytes or weight_bytes else name, run, moved, lambda: results)
 
 
 def _cast(source: Tensor, dtype: torch.dtype) -> tuple[Tensor, Callable[[], object], int]:

@@ -61,7 +61,7 @@ def _peers(grad: Tensor) -> tuple[Peer, ...]:
     """The first scales the gradient, too, whatever the norm: it reads it twice and writes it."""
     parameter = torch.nn.Parameter(memory.empty_like(grad))
     parameter.grad = memory.copy(grad)
-    norms: dict[str, Tensor] = {}
+    norms = dict.fromkeys(("clip", "total", "vector"), torch.tensor(math.nan))
 
     def clip() -> None:
         norms["clip"] = torch.nn.utils.clip_grad_norm_([parameter], 1e30)

@@ -50,4 +50,4 @@ def _plain(shards: Shards) -> Peer:
     passes = 3 + 2 + 2 + 3 + 3 + 1  # fp32 buffers read and written by lerp, sign_, mul_, sub_, lerp_, copy_
     moved = passes * weights.nbytes + shard.nbytes
     moved += 0 if grad is shards.grad else shards.grad.nbytes + grad.nbytes
-    return Peer("torch lerp, sign, sub", run, moved, lambda: [shard])
+    return Peer("torch lerp, sign, sub", run, moved, lambda: [weights, shard])

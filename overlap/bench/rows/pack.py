@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from overlap import ops
+from overlap.bench import memory
 from overlap.bench.case import Case, Peer, dtype_name
 from overlap.bench.rows.block import WORLD, Parcel, one_tensor, transformer_block
 from overlap.bench.torch_operator import missing_operator, torch_operator
@@ -53,7 +54,7 @@ def _case(parcel: Parcel, scale: float, dtype: torch.dtype, bucket_dtype: torch.
         public=lambda: ops.pack(grads, bucket, parcel.slots, scale=scale),
         wrong=wrong,
         results=lambda: parcel.pieces(grads, bucket)[1],
-        peers=_peers(parcel, grads, torch.zeros_like(bucket), scale),
+        peers=_peers(parcel, grads, memory.empty_like(bucket).zero_().view_as(bucket), scale),
     )
 
 

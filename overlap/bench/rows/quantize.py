@@ -42,7 +42,7 @@ def _whole_blocks(elements: int) -> int:
 def _quantize(elements: int, dtype: torch.dtype, payload_dtype: torch.dtype, device: torch.device) -> Case:
     values = memory.randn(elements, dtype, device)
     payload = memory.empty(elements, payload_dtype, device)
-    scales = torch.empty(elements // BLOCK, device=device)
+    scales = memory.empty(elements // BLOCK, torch.float32, device)
     buffers = [values, payload, scales]
 
     def apply(face: ModuleType, buffers: Buffers, start: int = 0) -> None:
@@ -69,7 +69,8 @@ def _quantize(elements: int, dtype: torch.dtype, payload_dtype: torch.dtype, dev
 
 def _plain_quantize(values: Tensor, payload_dtype: torch.dtype) -> Peer:
     blocks, largest = values.view(-1, BLOCK), LARGEST[payload_dtype]
-    payload, scales = memory.empty_like(values, payload_dtype), torch.empty(len(blocks), device=values.device)
+    payload = memory.empty_like(values, payload_dtype)
+    scales = memory.empty(len(blocks), torch.float32, values.device)
 
     def run() -> None:
         scales.copy_(torch.linalg.vector_norm(blocks, torch.inf, dim=1)).div_(largest).clamp_(min=2.0**-126)
@@ -84,8 +85,8 @@ def _plain_quantize(values: Tensor, payload_dtype: torch.dtype) -> Peer:
 
 
 def _dequantize(elements: int, dtype: torch.dtype, payload_dtype: torch.dtype, device: torch.device) -> Case:
-    payload = torch.randn(elements, device=device).mul_(30).clamp_(-127, 127).to(payload_dtype)
-    scales = torch.rand(elements // BLOCK, device=device)
+    payload = memory.copy(torch.randn(elements, device=device).mul_(30).clamp_(-127, 127), payload_dtype)
+    scales = memory.empty(elements // BLOCK, torch.float32, device).uniform_()
     out = memory.empty(elements, dtype, device)
     buffers = [payload, scales, out]
 

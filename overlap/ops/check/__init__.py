@@ -1,7 +1,7 @@
 """What each op asks of its arguments. The functions have the names and the signatures of a face's, and raise.
 
 A face that verifies its arguments itself calls one of them to say precisely what did not fit; the others run behind
-them (``faces.Checked``).
+them (``faces.checked``).
 """
 
 from overlap.ops.check.compression import dequantize, quantize

@@ -1,8 +1,10 @@
-"""The C++ face, for CPU tensors. The only importer of ``overlap._native``.
+"""The C++ face, for CPU tensors.
+
+Nothing else imports ``overlap._native``, but for ``overlap.bench.extension``, which times its calls.
 
 C++ reads and verifies the tensors itself (csrc/arguments.h), in well under a microsecond a call, before anything is
 written. Where something does not fit it returns False, and ``overlap.ops.check`` says what. The GIL is released
-inside; the caller's references keep the memory alive until the call returns.
+for more than 65,536 elements; the caller's references keep the memory alive until the call returns.
 """
 
 from overlap.ops.native.compression import dequantize, quantize

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from overlap import _native
 from overlap.ops import check
+from overlap.ops.native.holding import hold
 from overlap.ops.native.refusal import unreadable
 from overlap.ops.threads import get_num_threads
 
@@ -19,6 +20,7 @@ def grad_norm(grad: Tensor, out: Tensor, accumulate: bool, /) -> None:
 
 def reduce_sum(rows: Sequence[Tensor], out: Tensor, scale: float, accumulate: bool, norm: Tensor | None, /) -> None:
     """See ``overlap.ops.reduce_sum``."""
-    if not _native.reduce_sum(rows, out, scale, accumulate, norm, get_num_threads()):
+    if not _native.reduce_sum(hold(rows), out, scale, accumulate, norm, get_num_threads()):
         check.reduce_sum(rows, out, scale, accumulate, norm)
-        raise unreadable("reduce_sum")
+        if not _native.reduce_sum(tuple(rows), out, float(scale), accumulate, norm, get_num_threads()):
+            raise unreadable("reduce_sum")

@@ -1,6 +1,8 @@
+import ast
 import logging
 import subprocess
 import sys
+from importlib import import_module
 from types import ModuleType
 
 import pytest
@@ -39,7 +41,8 @@ def unbuilt(monkeypatch):
 def built_for_cuda(monkeypatch):
     """A machine on which the CUDA C++ kernels run, or so they say."""
     fake = ModuleType("overlap.ops.cuda_face")
-    fake.available, fake.VERIFIES = (lambda: True), True
+    fake.available = lambda: True
+    vars(fake).update(dict.fromkeys(check.__all__, lambda *arguments: None))
     monkeypatch.setitem(sys.modules, "overlap.ops.cuda_face", fake)
     monkeypatch.setattr(faces, "_triton_installed", lambda: True)
     return fake
@@ -71,8 +74,16 @@ def test_on_without_the_extension_raises(unbuilt):
 
 @pytest.mark.parametrize("kind", ["native", "cuda"])
 def test_unknown_word_raises(kind):
-    with pytest.raises(ConfigError, match="must be auto, on or off, but got yes"):
+    with pytest.raises(ConfigError, match=f"^{kind} must be auto, on or off, but got yes"):
         ops.configure(**{kind: "yes"})
+
+
+@pytest.mark.parametrize(("variable", "device"), [("OVERLAP_NATIVE", CPU), ("OVERLAP_CUDA_KERNELS", CUDA)])
+def test_an_unknown_word_of_the_environment_is_blamed_on_it(monkeypatch, variable, device):
+    monkeypatch.setenv(variable, "yes")
+    forget()
+    with pytest.raises(ConfigError, match=f"^{variable} must be auto, on or off, but got yes"):
+        ops.face_name(device)
 
 
 def test_environment_decides_until_configured(monkeypatch):
@@ -94,11 +105,15 @@ def test_cuda_tensors_run_the_cuda_kernels_where_they_can(built_for_cuda):
     assert ops.face_name(CUDA) == "triton"
 
 
-def test_cuda_tensors_run_triton_where_the_kernels_cannot(built_for_cuda):
-    built_for_cuda.available = lambda: False
+def test_cuda_tensors_run_triton_where_the_kernels_cannot(built_for_cuda, caplog):
+    built_for_cuda.available, built_for_cuda.why_not = lambda: False, lambda: "no driver"
     ops.configure(cuda="auto")
-    assert ops.face_name(CUDA) == "triton"
-    with pytest.raises(ConfigError, match="OVERLAP_CUDA_KERNELS=on must find kernels and a driver"):
+    with caplog.at_level(logging.INFO, logger="overlap"):
+        assert ops.face_name(CUDA) == "triton"
+    assert [record.message for record in caplog.records] == [
+        "CUDA ops run in Triton, not in the CUDA C++ kernels: no driver"
+    ]
+    with pytest.raises(ConfigError, match="cuda=on must find kernels and a driver"):
         ops.configure(cuda="on")
     assert ops.face_name(CUDA) == "triton"
 
@@ -137,6 +152,35 @@ def test_every_face_has_every_op():
 
 def test_import_loads_neither_triton_nor_the_extension():
     modules = ("triton", "overlap._native", "overlap.ops.reference")
+    assert loaded_with_ops(modules) == []
+
+
+def test_import_loads_neither_the_engine_nor_what_it_shards_with():
+    """Who wants the kernels alone gets no DTensor, no FSDP, and no hooks on every optimizer of the process."""
+    assert loaded_with_ops(("overlap.engine", "overlap.shard", "torch.distributed.tensor")) == []
+    hooks = "_global_optimizer_pre_hooks"
+    shown = in_a_fresh_process(f"import overlap.ops; from torch.optim.optimizer import {hooks}; print(len({hooks}))")
+    assert shown == "0"
+
+
+def loaded_with_ops(modules):
     code = f"import sys, overlap.ops; print([name for name in {modules} if name in sys.modules])"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert shown.strip() == "[]"
+    return ast.literal_eval(in_a_fresh_process(code))
+
+
+def in_a_fresh_process(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_type_that_an_op_cannot_read_is_explained_by_its_check():
+    face = faces.checked(import_module("overlap.ops.native"))
+    with pytest.raises(ConfigError, match="block must be a power of two"):
+        face.quantize(torch.ones(4), torch.ones(4).to(torch.int8), torch.ones(1), 32.0)
+
+
+def test_a_type_error_that_no_check_explains_is_kept():
+    fake = ModuleType("overlap.ops.fake_face")
+    fake.VERIFIES = True
+    vars(fake).update(dict.fromkeys(check.__all__, lambda *arguments: arguments[0].nothing))
+    with pytest.raises(AttributeError, match="nothing"):
+        faces.checked(fake).grad_norm(torch.ones(4), torch.zeros(2, dtype=torch.float64), False)

@@ -1,0 +1,16 @@
+// Scaled copies between float dtypes: what pack and unpack do to one stretch.
+#pragma once
+
+#include <cstdint>
+
+#include "dtype.h"
+
+namespace overlap {
+
+// out = in * scale, rounded once; a scale of 1 between equal dtypes moves bits unchanged.
+void move(DType in_dtype, const void* in, DType out_dtype, void* out, std::int64_t count, float scale);
+
+// out = out + in * scale, in float, rounded once.
+void move_onto(DType in_dtype, const void* in, DType out_dtype, void* out, std::int64_t count, float scale);
+
+}  // namespace overlap
