@@ -186,3 +186,19 @@ def test_does_not_change_its_gradients(device):
     slots, width = packed_slots([(30, 20), (77,)], world=2)
     ops.pack(grads, poisoned(2 * width, torch.float32, device).view(2, width), slots, scale=3.0)
     assert all(same_bits(grad, then) for grad, then in zip(grads, before, strict=True))
+
+
+@pytest.mark.parametrize("device", ["reference", "native"], indirect=True)
+def test_places_beyond_two_to_the_31(device):
+    """Accumulating touches the slots alone, so that 8 GiB of bucket cost a few pages of memory."""
+    width, offset = (1 << 31) + 64, (1 << 31) + 3
+    bucket = torch.empty(2, width, dtype=torch.bfloat16, device=device)
+    held = bucket[:, offset : offset + 5]
+    held.fill_(1.0)
+    grad = torch.arange(9.0, device=device)
+    slots = (PackSlot(offset, 5, 9),)
+    ops.pack([grad], bucket, slots, accumulate=True)
+    assert held.tolist() == [[1.0, 2.0, 3.0, 4.0, 5.0], [6.0, 7.0, 8.0, 9.0, 1.0]]
+    back = torch.full((9,), NAN, device=device)
+    ops.unpack(bucket, [back], slots)
+    assert back.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]

@@ -1,11 +1,12 @@
 """Sum of squares, and whether all of it was finite: csrc/cuda/grad_norm.cu."""
 
-import torch
 from torch import Tensor
 
 from overlap.ops.cuda_face import routes
 from overlap.ops.cuda_face.dtypes import NAMES
 from overlap.ops.cuda_face.sizes import TILE
+from overlap.ops.triton_face.grad_norm import partials as workspace
+from overlap.ops.triton_face.launching import programs
 
 
 def grad_norm(grad: Tensor, out: Tensor, accumulate: bool, /) -> None:
@@ -19,8 +20,9 @@ def grad_norm(grad: Tensor, out: Tensor, accumulate: bool, /) -> None:
 
 
 def partials(flat: Tensor) -> Tensor:
-    """Return room for one fp64 per tile of ``flat``."""
-    return torch.empty(-(-flat.numel() // TILE), dtype=torch.float64, device=flat.device)
+    """Return room for one fp64 per tile of ``flat``, kept from call to call as Triton's is."""
+    tiles = programs(flat.numel(), TILE)
+    return workspace(flat.device, tiles)[:tiles]
 
 
 def finish(partial: Tensor, out: Tensor, accumulate: bool) -> None:
