@@ -10,9 +10,6 @@
 namespace overlap {
 namespace {
 
-constexpr float kSmallest =
-    0x1p-126f;  // a scale is a normal number: dividing by it neither overflows nor traps
-
 OVERLAP_CLONES void decode_signed(const std::uint8_t* __restrict codes, float scale, float* __restrict out,
                                   std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i) {

@@ -32,11 +32,6 @@ def words_of(slots: Sequence[PackSlot]) -> list[int]:
     return [word for slot in slots for word in slot]
 
 
-def as_int64(seed: int | None) -> int | None:
-    """Return the signed integer that has the bits of ``seed``."""
-    return seed - (1 << 64) if seed is not None and seed >= 1 << 63 else seed
-
-
 def as_tensor(number: float) -> Tensor:
     """Return ``number`` as fp64. By arithmetic, which torch compiles for any value; a filled tensor it does not."""
     return torch.ones((), dtype=torch.float64, device="cpu") * number

@@ -1,9 +1,14 @@
-"""Checks of plain numbers: whole ones, finite ones, and switches."""
+"""Plain numbers: seeds as int64, and checks of whole ones, finite ones, and switches."""
 
 import math
 from numbers import Real
 
 from overlap.errors import ConfigError, message
+
+
+def as_int64(seed: int | None) -> int | None:
+    """Return the signed integer that has the 64 bits of ``seed``."""
+    return seed - (1 << 64) if seed is not None and seed >= 1 << 63 else seed
 
 
 def is_whole(value: object) -> bool:

@@ -16,7 +16,8 @@ from torch.compiler import is_compiling
 from overlap.errors import ConfigError, message
 from overlap.ops.coefficients import adamw_coefficients, lion_coefficients, sgd_coefficients
 from overlap.ops.faces import face_of
-from overlap.ops.library import as_int64, as_tensor
+from overlap.ops.library import as_tensor
+from overlap.ops.scalars import as_int64
 
 
 def adamw(

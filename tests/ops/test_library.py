@@ -10,7 +10,8 @@ from ops.stepping import ADAMW, STEPS
 from overlap import ops
 from overlap.errors import ConfigError
 from overlap.ops import check
-from overlap.ops.library import as_int64, as_tensor, words_of
+from overlap.ops.library import as_tensor, words_of
+from overlap.ops.scalars import as_int64
 
 SHAPES = [(6, 5), (7,), (3, 2, 4)]
 SLOTS, WIDTH = packed_slots(SHAPES, world=2, gap=1)

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from overlap.ops import strides as plain
+
 
 class Dim(NamedTuple):
     """One dimension; ``n // size == (n * magic >> 64) >> shift`` for every n below 2^63."""
@@ -24,14 +26,8 @@ def dims_of(tensor: Tensor | None) -> tuple[Dim, ...]:
 
 @lru_cache(maxsize=4096)
 def merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[Dim, ...]:
-    """Merge each dimension into the one before it where one stride walks both; drop those of size 1."""
-    kept: list[tuple[int, int]] = []
-    for size, stride in zip(shape, strides, strict=True):
-        if size == 1:
-            continue
-        if kept and kept[-1][1] == size * stride:
-            size *= kept.pop()[0]
-        kept.append((size, stride))
+    """Return the dimensions of a view, as few as strides allow; none where the elements lie in order."""
+    kept = plain.merged(shape, strides)
     in_order = len(kept) == 0 or (len(kept) == 1 and kept[0][1] == 1)
     return () if in_order else tuple(_dim(size, stride) for size, stride in kept)
 

@@ -4,6 +4,8 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
+from overlap.ops.scalars import as_int64
+
 EXACT = {"enable_fp_fusion": False}
 """Multiply and add round separately, as on the CPU: the same bits from every face."""
 
@@ -25,5 +27,4 @@ def stream_of(device: torch.device) -> int:
 
 def signed(seed: int | None) -> int:
     """Return the 64 bits of ``seed`` as the int64 that kernels take; 0 without one."""
-    seed = seed or 0
-    return seed - (1 << 64) if seed >= 1 << 63 else seed
+    return as_int64(seed) or 0

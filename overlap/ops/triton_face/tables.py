@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from overlap.ops.slots import PackSlot, Region, regions
+from overlap.ops.strides import merged
 
 CODES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 """The dtype codes of kernels/regions.py."""
@@ -76,13 +77,6 @@ def tensor_table(
 
 @lru_cache(maxsize=4096)
 def dimension_words(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Return ``(count, size, stride, size, stride, ...)``, innermost first, neighbours merged where they can be."""
-    merged: list[tuple[int, int]] = []
-    for size, stride in reversed(list(zip(shape, strides, strict=True))):
-        if size == 1:
-            continue
-        if merged and stride == merged[-1][0] * merged[-1][1]:
-            merged[-1] = (merged[-1][0] * size, merged[-1][1])
-        else:
-            merged.append((size, stride))
-    return (len(merged), *(word for dimension in merged for word in dimension))
+    """Return ``(count, size, stride, size, stride, ...)``, innermost first."""
+    dimensions = merged(shape, strides)
+    return (len(dimensions), *(word for dimension in reversed(dimensions) for word in dimension))
