@@ -23,6 +23,32 @@ def group_timeout(group: ProcessGroup) -> timedelta | None:
     return getattr(options, "_timeout", None)
 
 
+def new_subgroup(ranks: Sequence[int], name: str, backend: str | None, timeout: timedelta | None) -> ProcessGroup:
+    """A group of some ranks under a name of our own, which only those ranks call for.
+
+    ``new_group`` names such groups by how many groups a rank is in: not the same number on all of them where some are
+    in groups that the others are not in, and then they wait for each other for ever.
+    """
+    default = dist.group.WORLD
+    assert default is not None
+    default_backend, store = distributed_c10d._world.pg_map[default]
+    backend = dist.Backend(backend or default_backend)
+    group: ProcessGroup
+    group, _ = distributed_c10d._new_process_group_helper(
+        len(ranks),
+        list(ranks).index(dist.get_rank()),
+        list(ranks),
+        backend,
+        store,
+        name,  # type: ignore[arg-type]
+        timeout=timeout or distributed_c10d._get_default_timeout(backend),
+        device_id=default.bound_device_id,
+        group_desc=name,
+    )
+    distributed_c10d._world.pg_group_ranks[group] = {rank: n for n, rank in enumerate(ranks)}
+    return group
+
+
 def all_gather_coalesced(group: ProcessGroup, fulls: Sequence[Tensor], locals_: Sequence[Tensor]) -> None:
     """Gather many tensors in one collective, ready in the order of the current stream."""
     options = AllgatherOptions()

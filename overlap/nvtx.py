@@ -20,6 +20,7 @@ DOMAIN = "overlap"
 CATEGORY_COLORS = {
     "gather": 0xFF4C78A8,
     "reduce": 0xFFF58518,
+    "replicate": 0xFFE45756,
     "compute": 0xFF54A24B,
     "update": 0xFFB279A2,
     "host": 0xFF9D755D,

@@ -109,7 +109,7 @@ def test_the_whole_model_has_a_phase_only() -> None:
 
 
 def test_an_unknown_category_is_refused() -> None:
-    with pytest.raises(ConfigError, match="category must be one of gather, reduce, compute"):
+    with pytest.raises(ConfigError, match="category must be one of gather, reduce, replicate, compute"):
         nvtx.Scope("gathering", "blocks.0")
 
 

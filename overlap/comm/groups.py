@@ -1,5 +1,6 @@
 """A process group per lane: lanes must not queue behind each other, and each has an order of its own."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from weakref import WeakKeyDictionary
 
@@ -21,14 +22,17 @@ _Key = tuple[tuple[int, ...], str, str | None, timedelta | None]
 _groups: WeakKeyDictionary[ProcessGroup, dict[_Key, ProcessGroup]] = WeakKeyDictionary()
 
 
-def lane_group(base: ProcessGroup | None, lane: str, *, backend: str | None = None) -> ProcessGroup:
+def lane_group(
+    base: ProcessGroup | None, lane: str, *, backend: str | None = None, ranks: Sequence[int] | None = None
+) -> ProcessGroup:
     """The group of `lane` over the ranks of `base`, made at the first call; it has `base`'s timeout.
 
-    A collective: the ranks of `base` (and no others) call it in the same order.
+    A collective: its ranks (and no others) call it in the same order.
 
     Args:
         base: None is the default group.
         lane: any name; each has a group of its own.
+        ranks: global ranks to take instead of `base`'s.
         backend: "gloo", "nccl", ...; None is the default group's.
 
     Raises:
@@ -36,32 +40,34 @@ def lane_group(base: ProcessGroup | None, lane: str, *, backend: str | None = No
     """
     base = _alive(dist.group.WORLD if base is None else base, "process group")
     lanes = _groups.setdefault(_alive(dist.group.WORLD, "process group"), {})
-    ranks, timeout = tuple(dist.get_process_group_ranks(base)), _compat.group_timeout(base)
-    key = (ranks, lane, backend, timeout)
+    members, timeout = tuple(ranks or dist.get_process_group_ranks(base)), _compat.group_timeout(base)
+    key = (members, lane, backend, timeout)
     if key not in lanes:
-        lanes[key] = _new_group(ranks, lane, backend, timeout)
+        lanes[key] = _new_group(members, lane, backend, timeout)
     # A successor would not do: torch gives it the same name, under which ranks find each other's dead addresses.
     return _alive(lanes[key], f"group of lane '{lane}'")
 
 
-def communicator_for(group: ProcessGroup | None, lane: str, device_type: str) -> Communicator:
+def communicator_for(
+    group: ProcessGroup | None, lane: str, device_type: str, ranks: Sequence[int] | None = None
+) -> Communicator:
     """A communicator for `lane` over the ranks of `group`: pairwise on "cpu", NCCL on "cuda".
 
-    A collective, as `lane_group`. Raises `ConfigError` for another device type.
+    A collective, as `lane_group`; `ranks` as there. Raises `ConfigError` for another device type.
     """
     backend = _BACKENDS.get(device_type)
     if backend is None:
         rule = f"be one of {list(_BACKENDS)}"
         raise ConfigError(message("device type", rule, device_type, "move the model"))
-    lane_of = lane_group(group, lane, backend=backend)
+    lane_of = lane_group(group, lane, backend=backend, ranks=ranks)
     if device_type == "cpu":
         return PairwiseCommunicator(lane_of, lane)
     return ProcessGroupCommunicator(lane_of, lane)
 
 
-def control_channel(group: ProcessGroup | None) -> ControlChannel:
-    """The host-side channel over the ranks of `group`: gloo, whatever the device. A collective."""
-    return ControlChannel(communicator_for(group, "control", "cpu"))
+def control_channel(group: ProcessGroup | None, ranks: Sequence[int] | None = None) -> ControlChannel:
+    """The host-side channel over the ranks of `group`, or over `ranks`: gloo, whatever the device. A collective."""
+    return ControlChannel(communicator_for(group, "control", "cpu", ranks))
 
 
 def _alive(group: ProcessGroup | None, what: str) -> ProcessGroup:
@@ -72,14 +78,10 @@ def _alive(group: ProcessGroup | None, what: str) -> ProcessGroup:
 
 
 def _new_group(ranks: tuple[int, ...], lane: str, backend: str | None, timeout: timedelta | None) -> ProcessGroup:
-    group = dist.new_group(
-        list(ranks),
-        timeout=timeout,
-        backend=backend,
-        # Ranks outside the base group need not take part. With none outside, torch's names by count are safer: its
-        # names for local groups count those a rank is in, and differ where some rank is in more of them.
-        use_local_synchronization=len(ranks) < dist.get_world_size(),
-        group_desc=f"overlap:{lane}",
-    )
+    if len(ranks) < dist.get_world_size():
+        # Ranks outside the group need not take part, so that hybrid meshes and sub-worlds work alike.
+        name = f"overlap:{lane}:{backend}:{timeout}:{'_'.join(map(str, ranks))}"
+        return _compat.new_subgroup(ranks, name, backend, timeout)
+    group = dist.new_group(list(ranks), timeout=timeout, backend=backend, group_desc=f"overlap:{lane}")
     assert isinstance(group, ProcessGroup)
     return group

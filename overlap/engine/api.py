@@ -26,7 +26,7 @@ def fully_shard(module: M, mesh: DeviceMesh | None = None, **options: Any) -> M:
 
     Args:
         module: any module; on the meta device it is materialised here.
-        mesh: 1-D; None means all ranks.
+        mesh: ``[shard]``, or ``[replicate, shard]`` for hybrid sharding; None means all ranks.
         **options: fields of ``ShardOptions``.
 
     Returns:
@@ -51,7 +51,7 @@ def shard(model: M, stage: int = 3, unit: UnitRule | None = None, mesh: DeviceMe
         stage: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters.
         unit: a module class, a name pattern such as ``"blocks.*"``, or a size in parameters (the largest modules of at
             most that many); None makes the model one unit.
-        mesh: 1-D; None means all ranks.
+        mesh: ``[shard]``, or ``[replicate, shard]`` for hybrid sharding; None means all ranks.
         **options: further fields of ``ShardOptions``.
 
     Returns:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch.distributed import ProcessGroup
 
 from overlap.comm.collective import Communicator
 from overlap.comm.groups import communicator_for
 from overlap.config import ShardOptions
+from overlap.engine.build import ShardGroup
+from overlap.engine.mesh import replicas_of, shard_dimension
 from overlap.schedule.lanes import ComputeLane, Lane, Watch
 from overlap.schedule.lanes_cpu import HostComputeLane, InlineLane, ThreadLane
 from overlap.schedule.lanes_cuda import CudaClock, CudaComputeLane, CudaLane
@@ -29,21 +30,29 @@ class Lanes:
             lane.close()
 
 
-def open_lanes(device: torch.device, options: ShardOptions, watch: Watch | None) -> Lanes:
-    """Create the lanes.
+def lane_names(group: ShardGroup) -> tuple[LaneName, ...]:
+    """The communication lanes that a mesh needs.
 
     The gather lane lets the next units' parameters arrive while this unit computes; the reduce lane lets gradients
-    leave while earlier layers still compute theirs. They are separate so that neither queues behind the other.
+    leave while earlier layers still compute theirs. They are separate so that neither queues behind the other. With
+    several copies of the model a third lane lets one bucket cross between copies while the next is summed within one.
     """
+    both = (LaneName.GATHER, LaneName.REDUCE)
+    return (*both, LaneName.REPLICATE) if group.replicas > 1 else both
+
+
+def open_lanes(group: ShardGroup, options: ShardOptions, watch: Watch | None) -> Lanes:
+    """Create the lanes of a device."""
+    device, names = group.device, lane_names(group)
     if device.type == "cuda":
-        return _cuda_lanes(options, watch)
+        return _cuda_lanes(names, options, watch)
     inline = options.lanes == "inline"
     compute = HostComputeLane(watch=watch, timeout_s=options.timeout_s)
     communication: dict[LaneName, Lane] = {
         name: InlineLane(name, watch=watch, timeout_s=options.timeout_s)
         if inline
         else ThreadLane(name, watch=watch, timeout_s=options.timeout_s, prepare=without_autograd)
-        for name in (LaneName.GATHER, LaneName.REDUCE)
+        for name in names
     }
     return Lanes(compute, communication)
 
@@ -53,17 +62,20 @@ def without_autograd() -> None:
     torch.set_grad_enabled(False)
 
 
-def _cuda_lanes(options: ShardOptions, watch: Watch | None) -> Lanes:
+def _cuda_lanes(names: tuple[LaneName, ...], options: ShardOptions, watch: Watch | None) -> Lanes:
     clock = CudaClock(torch.cuda)
     compute = CudaComputeLane(cuda=torch.cuda, clock=clock, watch=watch)
     if options.lanes == "inline":
-        return Lanes(compute, {LaneName.GATHER: compute, LaneName.REDUCE: compute})
-    lanes: dict[LaneName, Lane] = {
-        name: CudaLane(name, cuda=torch.cuda, clock=clock, watch=watch) for name in (LaneName.GATHER, LaneName.REDUCE)
-    }
-    return Lanes(compute, lanes)
+        return Lanes(compute, dict.fromkeys(names, compute))
+    return Lanes(compute, {name: CudaLane(name, cuda=torch.cuda, clock=clock, watch=watch) for name in names})
 
 
-def open_communicators(group: ProcessGroup, device: torch.device) -> dict[LaneName, Communicator]:
+def open_communicators(group: ShardGroup) -> dict[LaneName, Communicator]:
     """One communicator per lane: a collective queues behind those of its own lane only. A collective itself."""
-    return {name: communicator_for(group, name, device.type) for name in (LaneName.GATHER, LaneName.REDUCE)}
+    replicas = replicas_of(group.mesh)
+    return {
+        name: communicator_for(
+            shard_dimension(group.mesh), name, group.device.type, replicas if name is LaneName.REPLICATE else None
+        )
+        for name in lane_names(group)
+    }

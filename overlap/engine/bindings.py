@@ -12,7 +12,7 @@ from overlap.config import ShardOptions
 from overlap.engine.gradients import Gradients
 from overlap.nvtx import Scope
 from overlap.schedule.lanes import Job
-from overlap.schedule.op import ENTRY_OF_EXIT, Kind, Op
+from overlap.schedule.op import ENTRY_OF_EXIT, OF_BUCKETS, Kind, Op
 from overlap.shard.unit import Unit
 
 _NAN_BYTE = 0xFF  # all ones is a NaN in fp32, bf16 and fp16
@@ -30,7 +30,7 @@ class Bindings:
         """The work of one op, with its name in the timeline and in NVTX."""
         if op.kind in (Kind.BEGIN, Kind.END):
             return Job(op.records, op.kind)
-        if op.kind in (Kind.PACK, Kind.REDUCE):
+        if op.kind in OF_BUCKETS:
             name = self._gradients.buckets[op.index].name
         else:
             name = self._units[op.index].name
@@ -43,6 +43,8 @@ class Bindings:
             return partial(self._gradients.pack, op.index)
         if op.kind is Kind.REDUCE:
             return partial(self._gradients.reduce, op.index)
+        if op.kind is Kind.REPLICATE:
+            return partial(self._gradients.replicate, op.index)
         slot = self._units[op.index].slot
         if op.kind in ENTRY_OF_EXIT and op.frees and self._options.poison and slot is not None:
             return partial(slot.buffer.fill_, _NAN_BYTE)  # type: ignore[return-value]
@@ -51,5 +53,5 @@ class Bindings:
     def _scope(self, op: Op, name: str) -> AbstractContextManager[Any]:
         if not self._options.nvtx:
             return nullcontext()
-        categories = {Kind.GATHER: "gather", Kind.REDUCE: "reduce"}
+        categories = {Kind.GATHER: "gather", Kind.REDUCE: "reduce", Kind.REPLICATE: "replicate"}
         return Scope(categories.get(op.kind, "compute"), name, phase=str(op.kind), bytes=op.bytes)

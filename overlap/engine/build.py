@@ -36,22 +36,36 @@ TRAINABLE_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True, slots=True)
 class ShardGroup:
-    """The ranks that a model is sharded over, and how they talk while it is built."""
+    """The ranks that a model is sharded over, and how they talk while it is built.
+
+    Attributes:
+        mesh: ``[shard]``, or ``[replicate, shard]`` for hybrid sharding.
+        device: where the model lives.
+        comm: over the ranks that share one copy of the model.
+        everyone: over all ranks of the mesh; ``comm`` itself where there is one copy.
+        control: over all ranks of the mesh, on the host.
+    """
 
     mesh: DeviceMesh
     device: torch.device
     comm: Communicator
+    everyone: Communicator
     control: ControlChannel
 
     @property
     def rank(self) -> int:
-        """This rank in the group."""
+        """Which shard this rank has."""
         return self.comm.rank
 
     @property
     def world(self) -> int:
-        """Ranks in the group."""
+        """Ranks that share one copy."""
         return self.comm.world
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the model."""
+        return self.everyone.world // self.comm.world
 
 
 def build_unit(
@@ -133,7 +147,7 @@ def _make_equal(modules: list[tuple[str, nn.Module]], group: ShardGroup, options
         verify_initial(tensors.items(), group.control)
     else:
         with torch.no_grad():
-            broadcast_initial({id(tensor): tensor for tensor in tensors.values()}.values(), group.comm)
+            broadcast_initial({id(tensor): tensor for tensor in tensors.values()}.values(), group.everyone)
 
 
 def _build_flats(

@@ -54,19 +54,20 @@ class Engine:
             options: the outermost unit's; what concerns the whole model is taken from it.
         """
         self.units, self.group, self.options = tuple(units), group, options
-        self.requires_gradient_sync = True
+        self.requires_gradient_sync = self.requires_all_reduce = True
         self.epoch = 0
         self._index = {id(unit): n for n, unit in enumerate(units)}
         self._watch = TimelineWatch(group.rank) if options.timeline else None
-        self.comms = backend.open_communicators(group.mesh.get_group(), group.device)
-        self.lanes = backend.open_lanes(group.device, options, self._watch)
-        self.gradients = Gradients(units, options, self.comms[LaneName.REDUCE])
+        self.comms = backend.open_communicators(group)
+        self.lanes = backend.open_lanes(group, options, self._watch)
+        self.gradients = Gradients(units, options, self.comms[LaneName.REDUCE], self.comms.get(LaneName.REPLICATE))
         trace = ComputeTrace(self.lanes.compute.clock, self._watch) if self._watch else None
         self.slots = place_units(self.units, tuple(range(len(units))), options, group.device)
         bindings = Bindings(self.units, self.gradients, self.comms[LaneName.GATHER], options)
         self.executor = Executor(self._spec(), bindings, self.lanes.compute, self.lanes.communication, trace)
         self.plans = PlanBook(group.control, options.prefetch)
-        self.ledger = WireLedger([*self.comms.values(), group.comm, group.control.communicator])
+        own = {group.comm, group.everyone, group.control.communicator}
+        self.ledger = WireLedger([*self.comms.values(), *own])
         self._forward: list[Unit] = []
         self._backward: list[Unit] = []
         self._suspended: list[Unit] = []
@@ -221,8 +222,8 @@ class Engine:
     def _open_backward(self) -> None:
         self.recover()
         self._suspended.clear()
-        self.gradients.open_backward(reducing=self.requires_gradient_sync)
-        self.executor.open_backward(reduce=self.requires_gradient_sync)
+        self.gradients.open_backward(reducing=self.requires_gradient_sync, replicating=self.requires_all_reduce)
+        self.executor.open_backward(reduce=self.requires_gradient_sync, replicate=self.gradients.replicating)
         end = partial(self.finish_backward)
         self._end = weakref.ref(end)
         _compat.at_end_of_backward(end)
@@ -239,7 +240,7 @@ class Engine:
         for bucket in again:
             self.executor.repeat(bucket)
         self.executor.finish()
-        if reducing:
+        if reducing and self.gradients.replicating:
             self.gradients.publish()
         for unit in self.units:
             unit.show_public()
@@ -309,7 +310,7 @@ class Engine:
 
     def memory(self) -> MemoryReport:
         """Bytes by item: predicted by the layout, allocated, and by the stage's formula."""
-        comms = (*self.comms.values(), self.group.comm)
+        comms = {*self.comms.values(), self.group.comm, self.group.everyone}
         scratch = sum(comm.scratch_bytes for comm in comms)
         return memory_report(
             self.units, self.slots, self.gradients, self.options, world=self.group.world, scratch=scratch
@@ -317,7 +318,7 @@ class Engine:
 
     def wire(self) -> WireReport:
         """Bytes this rank sent in the latest training step: counted, by formula, and the difference by item."""
-        return wire_report(self.ledger.latest(), self.units, self.plan, self.options, self.group.world)
+        return wire_report(self.ledger.latest(), self.units, self.plan, self.options, self.group)
 
     def close(self) -> None:
         """End lane threads; the engine cannot run afterwards."""

@@ -1,6 +1,9 @@
 """Gradients on their way: from autograd into buckets, over the wire, to where the optimizer reads them.
 
     working.grad --pack (compute lane)--> bucket --reduce (reduce lane)--> flat.grad == public.grad
+                                                  `--> this rank's row --replicate (replicate lane)--> flat.grad
+
+The second way is hybrid sharding's: a row summed over one copy of the model crosses to the others.
 
 Accumulating without reduction packs into a bucket's own memory, in the accumulation dtype. Reduced gradients are added
 to what ``public.grad`` holds, or replace it where it is None, as ``backward`` does in one process.
@@ -31,26 +34,29 @@ RING = 2
 class Gradients:
     """All buckets of an engine and the memory behind them."""
 
-    def __init__(self, units: Sequence[Unit], options: ShardOptions, comm: Communicator) -> None:
+    def __init__(
+        self, units: Sequence[Unit], options: ShardOptions, comm: Communicator, replicas: Communicator | None = None
+    ) -> None:
         """Cut buckets and allocate gradient memory.
 
         Args:
             units: in order of forward.
             options: the root's.
             comm: the reduce lane's.
+            replicas: the replicate lane's; None where there is one copy of the model.
         """
-        self.options, self._comm = options, comm
-        self.divide_factor = float(comm.world)
+        self.options, self._comm, self._replicas = options, comm, replicas
+        self.divide_factor = float(comm.world * (replicas.world if replicas is not None else 1))
         self.buckets = make_buckets(
             units,
             options.bucket_bytes,
             options.reduce_dtype,
-            ranks=comm.world,
+            ranks=int(self.divide_factor),
             merge_replicated=options.sharded,
         )
         self.params = [param for bucket in self.buckets for param in bucket.params]
         self._bucket_of = {id(param): n for n, bucket in enumerate(self.buckets) for param in bucket.params}
-        self.reducing = True
+        self.reducing = self.replicating = True
         self.late: set[int] = set()  # buckets that must leave once more
         for flat in (flat for unit in units for flat in unit.flats if flat.key.trainable):
             _give_gradient(flat, options.grad_dtype)
@@ -88,7 +94,13 @@ class Gradients:
         turns = [n for n, bucket in enumerate(self.buckets) if bucket.shared is not None]
         buffer = {n: place % RING for place, n in enumerate(turns)}
         return tuple(
-            BucketSpec(bucket.name, buffer.get(n, RING + n), self._wire_bytes(bucket), bucket.nbytes)
+            BucketSpec(
+                bucket.name,
+                buffer.get(n, RING + n),
+                self._wire_bytes(bucket),
+                bucket.nbytes,
+                self._crossing_bytes(bucket),
+            )
             for n, bucket in enumerate(self.buckets)
         )
 
@@ -96,11 +108,21 @@ class Gradients:
         collective: Collective = "all_reduce" if bucket.replicated else "reduce_scatter"
         return wire_bytes(collective, bucket.nbytes, self._comm.world)
 
+    def _crossing_bytes(self, bucket: Bucket) -> int:
+        if self._replicas is None:
+            return 0
+        return wire_bytes("all_reduce", bucket.width * bucket.dtype.itemsize, self._replicas.world)
+
     # -- a backward --------------------------------------------------------------------------------------------
 
-    def open_backward(self, *, reducing: bool) -> None:
-        """Count from zero."""
-        self.reducing = reducing
+    def open_backward(self, *, reducing: bool, replicating: bool = True) -> None:
+        """Count from zero.
+
+        Args:
+            reducing: False accumulates on this rank.
+            replicating: False accumulates on this rank's copy of the model; needs several copies.
+        """
+        self.reducing, self.replicating = reducing, replicating or self._replicas is None
         self.late.clear()
         for bucket in self.buckets:
             bucket.missing = len(bucket.params)
@@ -158,14 +180,44 @@ class Gradients:
         bucket = self.buckets[number]
         source = bucket.source
         assert source is not None
-        if bucket.replicated:
+        if self._replicas is not None:
+            self._reduce_within_copy(bucket, source)
+        elif bucket.replicated:
             self._comm.all_reduce(source.view(-1), "replicated")
-            for stretch in bucket.stretches:
-                row = source.view(-1).narrow(0, stretch.column, stretch.width)
-                ops.reduce_sum([row], stretch.gradient(), accumulate=bucket.adds)
+            _deliver(bucket, source.view(-1))
+            self._poison(bucket, source)
         else:
             gradient = bucket.stretches[0].gradient()
             self._comm.reduce_scatter(source, gradient, "reduce", accumulate=bucket.adds)
+            self._poison(bucket, source)
+
+    def _reduce_within_copy(self, bucket: Bucket, source: torch.Tensor) -> None:
+        """Leave in ``bucket.crossing`` what is to be summed over copies, or keep it until a backward that does so."""
+        row = source[0 if bucket.replicated else self._comm.rank]
+        keep = bucket.holds_partial or not self.replicating
+        target = bucket.take_partial(self.accumulation_dtype) if keep else row
+        if bucket.replicated:
+            self._comm.all_reduce(row, "replicated")
+            if keep:
+                ops.reduce_sum([row], target, accumulate=bucket.holds_partial)
+        else:
+            self._comm.reduce_scatter(source, target, "reduce", accumulate=bucket.holds_partial)
+        bucket.holds_partial = not self.replicating
+        if self.replicating and target.dtype != bucket.dtype:
+            target = row.copy_(target)
+        bucket.crossing = target
+
+    def replicate(self, number: int) -> None:
+        """Sum this rank's reduced row of a bucket over all copies of the model; on the replicate lane."""
+        bucket = self.buckets[number]
+        assert self._replicas is not None
+        assert bucket.crossing is not None
+        assert bucket.source is not None
+        self._replicas.all_reduce(bucket.crossing, "replicate")
+        _deliver(bucket, bucket.crossing)
+        self._poison(bucket, bucket.source)
+
+    def _poison(self, bucket: Bucket, source: torch.Tensor) -> None:
         if self.options.poison and source is not bucket.own:
             source.fill_(float("nan"))
 
@@ -197,6 +249,13 @@ class Gradients:
                 param.used = False
                 if param.public.grad is not param.gradient:
                     param.public.grad = param.gradient
+
+
+def _deliver(bucket: Bucket, row: torch.Tensor) -> None:
+    """Put a reduced row where the optimizer reads it."""
+    for stretch in bucket.stretches:
+        part = row.narrow(0, stretch.column, stretch.width)
+        ops.reduce_sum([part], stretch.gradient(), accumulate=bucket.adds)
 
 
 def _give_gradient(flat: Flat, dtype: torch.dtype) -> None:

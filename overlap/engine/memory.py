@@ -91,6 +91,7 @@ def memory_report(
         _full_parameters(units, slots, state=options.resident),
         _buckets("full gradients", gradients, own=True, state=options.stage == 1),
         _buckets("bucket ring", gradients, own=False, state=False),
+        _partials(gradients),
         MemoryItem("receive buffers", scratch, scratch, False),
     )
     kept = tuple(item for item in items if item.predicted or item.allocated)
@@ -137,6 +138,14 @@ def _buckets(name: str, gradients: Gradients, *, own: bool, state: bool) -> Memo
         if bucket.shared is not None:
             sizes[spec.buffer] = max(sizes.get(spec.buffer, 0), bucket.nbytes)
     return MemoryItem(name, sum(sizes.values()), _storage_bytes(gradients.ring), state)
+
+
+def _partials(gradients: Gradients) -> MemoryItem:
+    """Gradients summed within one copy of the model only, kept between micro-batches on request."""
+    kept = [bucket for bucket in gradients.buckets if bucket.partial is not None]
+    predicted = sum(bucket.width for bucket in kept) * gradients.accumulation_dtype.itemsize
+    tensors = [bucket.partial for bucket in kept if bucket.partial is not None]
+    return MemoryItem("partial gradients", predicted, _storage_bytes(tensors), False)
 
 
 def _storage_bytes(tensors: Iterable[Tensor]) -> int:

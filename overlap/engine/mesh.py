@@ -1,4 +1,8 @@
-"""Which ranks a model is sharded over."""
+"""Which ranks a model is sharded over.
+
+A mesh of one dimension shards over all its ranks. One of two, ``[replicate, shard]``, is hybrid sharding: rows of it
+hold a copy of the model each, columns hold the same shard of every copy.
+"""
 
 from __future__ import annotations
 
@@ -17,42 +21,75 @@ from overlap.engine.build import ShardGroup
 from overlap.errors import ConfigError, StateError, message
 
 # Two communicators on one group would number their exchanges apart: one per group, gone with it.
-_compute: WeakKeyDictionary[ProcessGroup, Communicator] = WeakKeyDictionary()
+_compute: WeakKeyDictionary[ProcessGroup, dict[tuple[str, tuple[int, ...]], Communicator]] = WeakKeyDictionary()
 
 
 def shard_group(mesh: DeviceMesh | None, module: nn.Module) -> ShardGroup:
     """Resolve the mesh and open what building needs to talk over it. A collective.
 
     Args:
-        mesh: 1-D; None means all ranks, on CUDA where there is one and the module is not kept on CPU.
+        mesh: ``[shard]`` or ``[replicate, shard]``; None means all ranks, on CUDA where there is one and the module is
+            not kept on CPU.
         module: decides the device type when there is no mesh.
 
     Raises:
         StateError: torch.distributed is not initialised and no launcher has set its variables.
-        ConfigError: the mesh has more than one dimension, or this rank is not in it.
+        ConfigError: the mesh has more than two dimensions, or this rank is not in it.
     """
     if mesh is None:
         mesh = _default_mesh(_device_type(module))
-    if mesh.ndim != 1:
-        raise ConfigError(
-            message("mesh", "have one dimension", f"{mesh.ndim} dimensions", "pass mesh['shard'] or a 1-D mesh")
-        )
+    _check_mesh(mesh)
+    device = torch.device(mesh.device_type)
+    if device.type == "cuda":
+        device = torch.device("cuda", torch.cuda.current_device())
+    everyone = tuple(mesh.mesh.flatten().tolist())
+    return ShardGroup(
+        mesh,
+        device,
+        compute_communicator(mesh),
+        _communicator(mesh, everyone),
+        control_channel(shard_dimension(mesh), everyone),
+    )
+
+
+def shard_dimension(mesh: DeviceMesh) -> ProcessGroup:
+    """The group that shares one copy of the model with this rank."""
+    return mesh.get_group(mesh.ndim - 1)
+
+
+def replicas_of(mesh: DeviceMesh) -> tuple[int, ...]:
+    """Global ranks that hold the same shard as this one, itself among them."""
+    coordinate = mesh.get_coordinate()
+    assert coordinate is not None
+    return tuple(mesh.mesh[:, coordinate[1]].tolist()) if mesh.ndim == 2 else (dist.get_rank(),)
+
+
+def compute_communicator(mesh: DeviceMesh) -> Communicator:
+    """For what runs in the order of compute, over the ranks that share one copy. One object per set of ranks."""
+    return _communicator(mesh, tuple(dist.get_process_group_ranks(shard_dimension(mesh))))
+
+
+def _communicator(mesh: DeviceMesh, ranks: tuple[int, ...]) -> Communicator:
+    world = dist.group.WORLD
+    assert world is not None
+    made, key = _compute.setdefault(world, {}), (mesh.device_type, ranks)
+    if key not in made:
+        made[key] = communicator_for(shard_dimension(mesh), "compute", mesh.device_type, ranks)
+    return made[key]
+
+
+def _check_mesh(mesh: DeviceMesh) -> None:
+    if mesh.ndim > 2:
+        cure = "pass mesh['replicate', 'shard'] or a mesh of one dimension"
+        raise ConfigError(message("mesh", "have one dimension, or two", f"{mesh.ndim} dimensions", cure))
     if mesh.get_coordinate() is None:
         raise ConfigError(
             message("mesh", "contain this rank", f"rank {dist.get_rank()}", "shard only on ranks of the mesh")
         )
-    device = torch.device(mesh.device_type)
-    if device.type == "cuda":
-        device = torch.device("cuda", torch.cuda.current_device())
-    return ShardGroup(mesh, device, compute_communicator(mesh), control_channel(mesh.get_group()))
-
-
-def compute_communicator(mesh: DeviceMesh) -> Communicator:
-    """For what runs in the order of compute: initial weights and norms. The same object for the same group."""
-    group = mesh.get_group()
-    if group not in _compute:
-        _compute[group] = communicator_for(group, "compute", mesh.device_type)
-    return _compute[group]
+    ranks = mesh.mesh.flatten().tolist()
+    if ranks != sorted(ranks):
+        # Groups number their ranks in ascending order, meshes by place: shards would lie where nobody looks.
+        raise ConfigError(message("mesh", "list its ranks in ascending order", str(ranks), "sort it"))
 
 
 def _device_type(module: nn.Module) -> str:

@@ -98,11 +98,8 @@ class ShardedModule(FSDPModule):
             requires_gradient_sync: False accumulates locally, in the wider of gradient and reduce dtype.
             recurse: must be True: gradients of a model are reduced together.
         """
-        if not recurse or self.__dict__[_ROOT]() is not self:
-            got = "recurse=False" if not recurse else f"unit {unit_of(self).name!r}"
-            cure = "set it on the outermost module"
-            raise ConfigError(message("set_requires_gradient_sync()", "concern the whole model", got, cure))
-        engine_of(self).requires_gradient_sync = requires_gradient_sync
+        engine = self._of_whole_model("set_requires_gradient_sync", recurse=recurse)
+        engine.requires_gradient_sync = requires_gradient_sync
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -113,6 +110,28 @@ class ShardedModule(FSDPModule):
             yield
         finally:
             engine.requires_gradient_sync = before
+
+    def set_requires_all_reduce(self, requires_all_reduce: bool, *, recurse: bool = True) -> None:
+        """Hybrid sharding: whether the next backwards sum gradients over all copies of the model.
+
+        With False they are summed within this rank's copy only and kept there, in the wider of gradient and reduce
+        dtype, until a backward that sums over copies; ``.grad`` appears then. Without copies it changes nothing.
+
+        Args:
+            requires_all_reduce: True for the last micro-batch of a step.
+            recurse: must be True, as for ``set_requires_gradient_sync``.
+        """
+        self._of_whole_model("set_requires_all_reduce", recurse=recurse).requires_all_reduce = requires_all_reduce
+
+    def set_is_last_backward(self, is_last_backward: bool) -> None:
+        """Nothing to say: every backward of this engine ends with its reductions done. Here for FSDP2's callers."""
+
+    def _of_whole_model(self, method: str, *, recurse: bool = True) -> Engine:
+        if not recurse or self.__dict__[_ROOT]() is not self:
+            got = "recurse=False" if not recurse else f"unit {unit_of(self).name!r}"
+            cure = "set it on the outermost module"
+            raise ConfigError(message(f"{method}()", "concern the whole model", got, cure))
+        return engine_of(self)
 
     def set_gradient_divide_factor(self, factor: float) -> None:
         """Divide summed gradients by ``factor`` instead of the number of ranks; concerns the whole model."""

@@ -5,6 +5,7 @@ Per rank, P parameters of c bytes in compute and r bytes on the wire as gradient
     stage 0    2 r P (N-1)/N           an all-reduce
     stage 1, 2 (c + r) P (N-1)/N       one gather and one reduce-scatter
     stage 3    (2 c + r) P (N-1)/N     two gathers; one where parameters stay after forward
+    hybrid     + 2 r P/N (R-1)/R       N ranks share each of R copies; the shard is all-reduced over copies (P at stage 0)
 
 What a step really sends also depends on padding, on small parameters that are replicated (gradients all-reduced, never
 gathered), and on units that are still in their slot when backward needs them. Each is an item of the report, and
@@ -16,15 +17,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from overlap.comm.collective import Communicator
 from overlap.comm.volume import WireTotals
 from overlap.config import ShardOptions
+from overlap.engine.build import ShardGroup
 from overlap.schedule.op import Kind
 from overlap.schedule.plan import Plan
 from overlap.shard.unit import Unit
 
-PLANNED_KINDS = ("gather", "reduce", "replicated")
+PLANNED_KINDS = ("gather", "reduce", "replicated", "replicate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ def _sent(totals: WireTotals) -> dict[str, int]:
 
 
 def wire_report(
-    sent: dict[str, int], units: Sequence[Unit], plan: Plan | None, options: ShardOptions, world: int
+    sent: dict[str, int], units: Sequence[Unit], plan: Plan | None, options: ShardOptions, group: ShardGroup
 ) -> WireReport:
     """Explain the bytes of one step.
 
@@ -85,16 +88,18 @@ def wire_report(
         units: all units.
         plan: that the step followed; None (the recorded first step) leaves one unexplained item.
         options: the root's.
-        world: ranks.
+        group: the ranks.
     """
+    world, replicas = group.world, group.replicas
     counted = sum(sent.get(kind, 0) for kind in PLANNED_KINDS)
     other = {kind: size for kind, size in sent.items() if kind not in PLANNED_KINDS}
     formula = sum(_formula(unit, options, world) for unit in units)
+    formula += _crossing_exact(units, options, replicas, shared_by=world if options.sharded else 1)
     if plan is None:
         return WireReport(counted, formula, {"not planned": counted - formula}, other)
     items = {
-        "replicated parameters": _replicated(units, options, world),
-        "padding": _padding(units, plan, options, world),
+        "replicated parameters": _replicated(units, options, world, replicas),
+        "padding": _padding(units, plan, options, world) + _crossing_padding(units, plan, options, group),
         "gathers more or less than the formula's": _gather_difference(units, plan, world),
     }
     return WireReport(counted, formula, {name: size for name, size in items.items() if size}, other)
@@ -126,13 +131,23 @@ def _reduce_exact(unit: Unit, options: ShardOptions, world: int, replicated: boo
     return sum(flat.layout.numel for flat in flats) * options.reduce_dtype.itemsize * (world - 1) / world
 
 
-def _replicated(units: Sequence[Unit], options: ShardOptions, world: int) -> float:
+def _crossing_exact(
+    units: Sequence[Unit], options: ShardOptions, replicas: int, shared_by: int, *, small: bool | None = None
+) -> float:
+    """All-reduces over copies of the model, without padding; of replicated parameters or of the others on request."""
+    flats = [flat for unit in units for flat in unit.flats if flat.key.trainable]
+    numel = sum(flat.layout.numel for flat in flats if small is None or flat.key.replicated is small)
+    return 2 * numel / shared_by * options.reduce_dtype.itemsize * (replicas - 1) / replicas
+
+
+def _replicated(units: Sequence[Unit], options: ShardOptions, world: int, replicas: int) -> float:
     """They are never gathered, and their gradients are all-reduced: twice a reduce-scatter."""
     if not options.sharded:
         return 0.0
     reduced = sum(_reduce_exact(unit, options, world, True) for unit in units)
     gathered = sum(_gather_exact(unit, world, True) * _gathers_by_formula(unit) for unit in units)
-    return reduced - gathered
+    crossing = partial(_crossing_exact, units, options, replicas, small=True)
+    return reduced - gathered + crossing(1) - crossing(world)
 
 
 def _gather_difference(units: Sequence[Unit], plan: Plan, world: int) -> float:
@@ -152,3 +167,11 @@ def _padding(units: Sequence[Unit], plan: Plan, options: ShardOptions, world: in
         for replicated in (False, True)
     )
     return gathers + reductions - exact
+
+
+def _crossing_padding(units: Sequence[Unit], plan: Plan, options: ShardOptions, group: ShardGroup) -> float:
+    exact = sum(
+        _crossing_exact(units, options, group.replicas, 1 if small else group.world, small=small)
+        for small in (False, True)
+    )
+    return sum(op.bytes for op in plan.ops if op.kind is Kind.REPLICATE) - exact

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from overlap.errors import StateError, message
 from overlap.schedule.lanes import DONE, ComputeLane, Event, Job, Lane
-from overlap.schedule.op import ENTRY_OF_EXIT, EXIT_OF_ENTRY, Kind, LaneName, Op, Position
+from overlap.schedule.op import ENTRY_OF_EXIT, EXIT_OF_ENTRY, OF_BUCKETS, Kind, LaneName, Op, Position
 from overlap.schedule.plan import Plan
 from overlap.schedule.spec import NO_SLOT, StepSpec
 from overlap.schedule.trace import ComputeTrace
@@ -66,17 +66,18 @@ class Executor:
         self._holds: dict[int, int] = {}  # slot -> unit whose parameters it has, or is about to have
         self._open: set[tuple[Kind, int]] = set()  # units between an entry and its exit
         self._gathered: dict[int, Event] = {}  # unit -> its last gather, while compute has not waited for it
-        self._buffer_reduced: dict[int, Event] = {}  # bucket buffer -> its last reduction
+        self._buffer_reduced: dict[int, Event] = {}  # bucket buffer -> the end of its last reduction
         # The plan in hand: compute and gathers in order with a cursor; reductions in an order of their own.
         self._track: list[Op] = []
         self._numbers: dict[str, int] = {}  # event -> place of its op in the plan
         self._cursor = 0
         self._packs: dict[int, Op] = {}
         self._reductions: dict[int, Op] = {}
+        self._replications: dict[int, Op] = {}
         self._order: list[int] = []
         self._to_reduce: list[int] = []
         self._ready: set[int] = set()
-        self._reduces = True
+        self._reduces = self._replicates = True
         self._skipped = False  # an entry or exit of the plan in this pass
 
     # -- a pass ------------------------------------------------------------------------------------------------
@@ -115,14 +116,15 @@ class Executor:
         while self._to_reduce and self._to_reduce[0] in self._ready:
             self._reduce_next()
 
-    def open_backward(self, *, reduce: bool) -> None:
+    def open_backward(self, *, reduce: bool, replicate: bool = True) -> None:
         """A backward starts.
 
         Args:
             reduce: False only packs (accumulates); nothing goes over the wire.
+            replicate: False keeps what is reduced on this rank's side of a hybrid mesh.
         """
         self._await_reductions()  # of a backward that failed
-        self._reduces = reduce
+        self._reduces, self._replicates = reduce, replicate
         self._to_reduce = list(self._order)
         self._ready = set()
 
@@ -169,9 +171,10 @@ class Executor:
         self._open = set()
         self._skipped = False
         # Reductions have their own cursor: a bucket leaves when its gradients are there, in an order all ranks share.
-        self._track = [op for op in plan.ops[1:] if not _reduces(op)] if plan else []
+        self._track = [op for op in plan.ops[1:] if op.kind not in OF_BUCKETS] if plan else []
         self._numbers = {op.records: number for number, op in enumerate(plan.ops)} if plan else {}
         self._reductions = {op.index: op for op in plan.ops if op.kind is Kind.REDUCE} if plan else {}
+        self._replications = {op.index: op for op in plan.ops if op.kind is Kind.REPLICATE} if plan else {}
         self._packs = {op.index: op for op in plan.ops if op.kind is Kind.PACK} if plan else {}
         self._order = [*self._packs, *(b for b in reduce_order if b not in self._packs)]
         self._cursor = 0
@@ -233,7 +236,19 @@ class Executor:
             self._wait(self._buffer_reduced.get(buffer, DONE), spec.name)
         self._issue(pack)
         if self._reduces:
-            self._buffer_reduced[buffer] = self._issue(reduction)
+            event = self._issue(reduction)
+            self._buffer_reduced[buffer] = self._replicate(bucket, reduction, event)
+
+    def _replicate(self, bucket: int, reduction: Op, reduced: Event) -> Event:
+        nbytes = self.spec.buckets[bucket].replicate_bytes
+        if not nbytes:
+            return reduced
+        op = self._replications.get(bucket) if reduction is self._reductions.get(bucket) else None
+        op = op or Op(Kind.REPLICATE, bucket, nbytes, (reduction.records,), f"replicated:{bucket}")
+        if self._replicates:
+            return self._issue(op)
+        self._events[op.records] = reduced  # what waits for the replication waits for all there is to wait for
+        return reduced
 
     # -- on demand ---------------------------------------------------------------------------------------------
 
@@ -351,7 +366,3 @@ class Executor:
         if job is None:
             job = self._jobs[op] = self._bindings.job(op)
         return job
-
-
-def _reduces(op: Op) -> bool:
-    return op.kind in (Kind.PACK, Kind.REDUCE)

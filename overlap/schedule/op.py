@@ -2,7 +2,7 @@
 
 Ops name the events they wait for and the one event they record. Events are named by what has become
 true: ``gathered:3`` (unit 3's full parameters are in their slot), ``forward_done:3`` (its forward no longer
-reads the slot), ``packed:1`` / ``reduced:1`` (bucket 1). A second occurrence in the same pass is ``gathered:3#2``.
+reads the slot), ``packed:1`` / ``reduced:1`` / ``replicated:1`` (bucket 1). A second occurrence in the same pass is ``gathered:3#2``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ class LaneName(StrEnum):
     COMPUTE = "compute"
     GATHER = "gather"
     REDUCE = "reduce"
+    REPLICATE = "replicate"
 
 
 class Kind(StrEnum):
@@ -30,13 +31,16 @@ class Kind(StrEnum):
     BACKWARD_END = "backward_end"
     PACK = "pack"  # gradients -> bucket
     REDUCE = "reduce"  # bucket -> this rank's gradient shard (or every rank's replica)
+    REPLICATE = "replicate"  # hybrid sharding: that shard, summed over the ranks that hold the same one
     END = "end"  # all gradients are where the optimizer reads them
 
 
 ENTRY_OF_EXIT = {Kind.FORWARD_END: Kind.FORWARD, Kind.BACKWARD_END: Kind.BACKWARD}
 EXIT_OF_ENTRY = {entry: exit_ for exit_, entry in ENTRY_OF_EXIT.items()}
 
-LANE_OF = {Kind.GATHER: LaneName.GATHER, Kind.REDUCE: LaneName.REDUCE}
+LANE_OF = {Kind.GATHER: LaneName.GATHER, Kind.REDUCE: LaneName.REDUCE, Kind.REPLICATE: LaneName.REPLICATE}
+
+OF_BUCKETS = (Kind.PACK, Kind.REDUCE, Kind.REPLICATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,8 @@ class Op:
 
     Attributes:
         kind: what it does.
-        index: unit index; bucket index for PACK and REDUCE; -1 for BEGIN and END.
-        bytes: wire bytes this rank sends for GATHER and REDUCE, memory bytes written for PACK, else 0.
+        index: unit index; bucket index for PACK, REDUCE and REPLICATE; -1 for BEGIN and END.
+        bytes: wire bytes this rank sends, memory bytes written for PACK, else 0.
         waits: events that must be true before it starts.
         records: the event that is true once it has finished.
         frees: for an exit: the unit's slot is refilled (or unused) before anyone reads it again.
@@ -69,5 +73,5 @@ class Op:
 
     @property
     def lane(self) -> LaneName:
-        """The lane the op runs on; everything but GATHER and REDUCE is ordered with compute."""
+        """The lane the op runs on; everything that does not communicate is ordered with compute."""
         return LANE_OF.get(self.kind, LaneName.COMPUTE)

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
-from overlap.schedule.op import Kind, LaneName, Op
+from overlap.schedule.op import OF_BUCKETS, Kind, LaneName, Op
 from overlap.schedule.spec import BucketSpec, StepSpec, UnitSpec
 
 
@@ -65,7 +65,7 @@ class Plan:
         """Short name for tables, e.g. ``gather blocks.3``."""
         if op.kind in (Kind.BEGIN, Kind.END):
             return str(op.kind)
-        named = self.spec.buckets if op.kind in (Kind.PACK, Kind.REDUCE) else self.spec.units
+        named = self.spec.buckets if op.kind in OF_BUCKETS else self.spec.units
         return f"{op.kind} {named[op.index].name or '(root)'}"
 
     def table(self) -> str:

@@ -65,7 +65,7 @@ class _Builder:
         self.gathers = 0
         self.compute_waited_gather = 0
         self.gather_waited_exit: int | None = None
-        self.buffer_reduce: dict[int, tuple[int, str]] = {}  # buffer -> (reduce number, event)
+        self.buffer_reduce: dict[int, tuple[int, str]] = {}  # buffer -> (reduce number, its last event)
         self.reduces = 0
         self.compute_waited_reduce = 0
 
@@ -127,9 +127,11 @@ class _Builder:
         if last > self.compute_waited_reduce:
             waits, self.compute_waited_reduce = (event,), last
         packed = self._emit(Kind.PACK, bucket, f"packed:{bucket}", waits, spec.pack_bytes)
-        reduced = self._emit(Kind.REDUCE, bucket, f"reduced:{bucket}", (packed,), spec.wire_bytes)
+        last_event = self._emit(Kind.REDUCE, bucket, f"reduced:{bucket}", (packed,), spec.wire_bytes)
+        if spec.replicate_bytes:
+            last_event = self._emit(Kind.REPLICATE, bucket, f"replicated:{bucket}", (last_event,), spec.replicate_bytes)
         self.reduces += 1
-        self.buffer_reduce[spec.buffer] = (self.reduces, reduced)
+        self.buffer_reduce[spec.buffer] = (self.reduces, last_event)
 
     def _end(self) -> None:
         last, event = max(self.buffer_reduce.values(), default=(0, ""))

@@ -37,12 +37,14 @@ class BucketSpec:
         buffer: the memory it is packed into; buckets that share a buffer take turns.
         wire_bytes: bytes this rank sends to reduce it.
         pack_bytes: bytes of the bucket.
+        replicate_bytes: bytes this rank sends to sum its shard over replicas; 0 where there are none.
     """
 
     name: str
     buffer: int
     wire_bytes: int
     pack_bytes: int
+    replicate_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

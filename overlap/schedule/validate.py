@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from overlap.errors import OverlapError, message
-from overlap.schedule.op import ENTRY_OF_EXIT, EXIT_OF_ENTRY, Kind, Op
+from overlap.schedule.op import ENTRY_OF_EXIT, EXIT_OF_ENTRY, OF_BUCKETS, Kind, Op
 from overlap.schedule.plan import Plan
 from overlap.schedule.spec import NO_SLOT
 
@@ -107,7 +107,7 @@ def _reads(plan: Plan) -> list[_Read]:
     reads: list[_Read] = []
     opened: dict[tuple[Kind, int], int] = {}
     for number, op in enumerate(plan.ops):
-        if op.index < 0 or op.kind in (Kind.PACK, Kind.REDUCE) or plan.spec.units[op.index].slot == NO_SLOT:
+        if op.index < 0 or op.kind in OF_BUCKETS or plan.spec.units[op.index].slot == NO_SLOT:
             continue
         if op.kind in EXIT_OF_ENTRY:
             opened[op.kind, op.index] = number
@@ -119,8 +119,9 @@ def _reads(plan: Plan) -> list[_Read]:
 
 
 def _check_buffers(plan: Plan, before: Sequence[int]) -> None:
-    uses: dict[int, list[tuple[int, int]]] = {}
+    uses: dict[int, list[list[int]]] = {}  # buffer -> [pack, last op that reads it] in turn
     packed: dict[int, int] = {}
+    reduced: dict[int, list[int]] = {}
     for number, op in enumerate(plan.ops):
         if op.kind is Kind.PACK:
             packed[op.index] = number
@@ -128,13 +129,19 @@ def _check_buffers(plan: Plan, before: Sequence[int]) -> None:
             pack = packed.pop(op.index, number)  # an op is not before itself: never packed counts as too late
             if not _ordered(before, pack, number):
                 raise _fault(plan, "a bucket must be packed before it is reduced", (pack, number))
-            uses.setdefault(plan.spec.buckets[op.index].buffer, []).append((pack, number))
+            reduced[op.index] = [pack, number]
+            uses.setdefault(plan.spec.buckets[op.index].buffer, []).append(reduced[op.index])
+        elif op.kind is Kind.REPLICATE:
+            turn = reduced.pop(op.index, [number, number])
+            if not _ordered(before, turn[1], number):
+                raise _fault(plan, "a bucket must be reduced before it is replicated", (number,))
+            turn[1] = number
     if packed:
         raise _fault(plan, "a bucket must be reduced after it is packed", tuple(packed.values()))
     for turns in uses.values():
-        for (_, reduced), (pack, _) in pairwise(turns):
-            if not _ordered(before, reduced, pack):
-                raise _fault(plan, "a bucket must be reduced before it is packed again", (reduced, pack))
+        for (_, last), (pack, _) in pairwise(turns):
+            if not _ordered(before, last, pack):
+                raise _fault(plan, "a bucket must be reduced before it is packed again", (last, pack))
 
 
 def _check_ends(plan: Plan, before: Sequence[int]) -> None:
@@ -142,7 +149,7 @@ def _check_ends(plan: Plan, before: Sequence[int]) -> None:
     for number, op in enumerate(plan.ops):
         if op.kind is Kind.GATHER and not _ordered(before, 0, number):
             raise _fault(plan, "a gather must come after the begin of its pass", (number,))
-        if op.kind is Kind.REDUCE and not _ordered(before, number, len(plan.ops) - 1):
+        if op.kind in (Kind.REDUCE, Kind.REPLICATE) and not _ordered(before, number, len(plan.ops) - 1):
             raise _fault(plan, "a reduction must end before its pass does", (number,))
 
 

@@ -50,6 +50,9 @@ class Bucket:
         shared: memory it takes turns on with other buckets; ``[world * width]`` or more.
         own: memory of its own that gradients accumulate in while they are not reduced; made when first needed.
         accumulating: ``own`` holds gradients that have not been reduced.
+        partial: ``[width]``, sums over one copy of the model that have not been summed over all copies; made when needed.
+        holds_partial: ``partial`` has such sums.
+        crossing: what the running reduction sends between copies.
         adds: the running reduction adds to the gradient instead of replacing it.
         missing: parameters whose gradient has not arrived in the running backward.
         packed: it has been packed in the running backward.
@@ -66,6 +69,9 @@ class Bucket:
     own: Tensor | None = None
     source: Tensor | None = field(default=None)
     accumulating: bool = False
+    partial: Tensor | None = None
+    holds_partial: bool = False
+    crossing: Tensor | None = None
     adds: bool = False
     missing: int = 0
     packed: bool = False
@@ -91,14 +97,24 @@ class Bucket:
             self.own = self.take_zeros(self.numel, dtype).view(self.world, self.width)
         return self.own
 
+    def take_partial(self, dtype: torch.dtype) -> Tensor:
+        """Memory for its reduced row ``[width]``; ``dtype`` counts when it is made."""
+        if self.partial is None:
+            self.partial = self.take_zeros(self.width, dtype)
+        return self.partial
+
     def forget_discarded(self) -> None:
         """Drop what has been accumulated for parameters whose gradients were discarded since (``zero_grad``)."""
         for param, slot in zip(self.params, self.slots, strict=True):
             if param.discard and self.accumulating and self.own is not None:
                 self.own.narrow(1, slot.offset, slot.chunk).zero_()
-            if param.discard or not self.accumulating:
+            if param.discard and self.holds_partial and self.partial is not None:
+                self.partial.narrow(0, slot.offset, slot.chunk).zero_()
+            if param.discard or not (self.accumulating or self.holds_partial):
                 param.used = False
-        self.accumulating &= not all(param.discard for param in self.params)
+        keeps = not all(param.discard for param in self.params)
+        self.accumulating &= keeps
+        self.holds_partial &= keeps
         for param in self.params:
             param.discard = False
 

@@ -124,8 +124,9 @@ def as_dtensor(local: Tensor, layout: ParamLayout, mesh: DeviceMesh, *, replicat
     """Wrap local rows without communication; global shape and strides are those of the full parameter."""
     shape = torch.Size(layout.shape)
     stride = torch.empty(shape, device="meta").stride()
-    placement = Replicate() if replicated else Shard(layout.dim)
-    return DTensor.from_local(local, mesh, [placement], run_check=False, shape=shape, stride=stride)
+    # The last dimension of a mesh is the one that shards; one before it holds replicas.
+    placements = [*([Replicate()] * (mesh.ndim - 1)), Replicate() if replicated else Shard(layout.dim)]
+    return DTensor.from_local(local, mesh, placements, run_check=False, shape=shape, stride=stride)
 
 
 def make_public(local: DTensor, original: nn.Parameter) -> nn.Parameter:

@@ -108,11 +108,13 @@ def test_a_tie_across_units_is_refused(ranks: Ranks) -> None:
 
 
 def _refuses_meshes() -> None:
-    with clear_error(overlap.ConfigError, "mesh", "one dimension", "2 dimensions"):
-        overlap.fully_shard(seeded(), mesh=init_device_mesh("cpu", (1, 2)))
+    with clear_error(overlap.ConfigError, "mesh", "one dimension", "3 dimensions"):
+        overlap.fully_shard(seeded(), mesh=init_device_mesh("cpu", (1, 1, 2)))
+    with clear_error(overlap.ConfigError, "mesh", "ascending", "[1, 0]"):
+        overlap.fully_shard(seeded(), mesh=DeviceMesh("cpu", [1, 0]))
 
 
-def test_a_mesh_of_two_dimensions_is_refused(ranks: Ranks) -> None:
+def test_meshes_that_cannot_be_followed_are_refused(ranks: Ranks) -> None:
     ranks(2, _refuses_meshes)
 
 

@@ -50,7 +50,10 @@ class Memory:
         if op.kind is Kind.PACK:
             return [lambda: self._pack(op.index)]
         if op.kind is Kind.REDUCE:
-            return [lambda: self._reduce(op.index), lambda: self._reduced(op.index)]
+            end = self._within_copy if self.spec.buckets[op.index].replicate_bytes else self._reduced
+            return [lambda: self._reduce(op.index), lambda: end(op.index)]
+        if op.kind is Kind.REPLICATE:
+            return [lambda: self._cross(op.index), lambda: self._reduced(op.index)]
         return [lambda: self._fill(op.index, POISON)] if op.frees else []
 
     def _fill(self, unit: int, content: int | str) -> None:
@@ -69,6 +72,15 @@ class Memory:
         buffer = self.spec.buckets[bucket].buffer
         if self.buffers.get(buffer) != bucket:
             raise MisuseError(f"bucket {bucket} is reduced, but its buffer holds {self.buffers.get(buffer)}")
+        self.buffers[buffer] = MOVING
+
+    def _within_copy(self, bucket: int) -> None:
+        self.buffers[self.spec.buckets[bucket].buffer] = f"within copy {bucket}"
+
+    def _cross(self, bucket: int) -> None:
+        buffer = self.spec.buckets[bucket].buffer
+        if self.buffers.get(buffer) != f"within copy {bucket}":
+            raise MisuseError(f"bucket {bucket} is replicated, but its buffer holds {self.buffers.get(buffer)}")
         self.buffers[buffer] = MOVING
 
     def _reduced(self, bucket: int) -> None:
@@ -103,7 +115,8 @@ class Driver:
         self.gpu = VirtualGpu()
         self.memory = Memory(self.gpu, spec)
         clock = CudaClock(self.gpu)
-        lanes = {name: CudaLane(name, cuda=self.gpu, clock=clock) for name in (LaneName.GATHER, LaneName.REDUCE)}
+        names = (LaneName.GATHER, LaneName.REDUCE, LaneName.REPLICATE)
+        lanes = {name: CudaLane(name, cuda=self.gpu, clock=clock) for name in names}
         compute = CudaComputeLane(cuda=self.gpu, clock=clock)
         self.executor = Executor(spec, self.memory, compute, lanes)
         self.spec = spec

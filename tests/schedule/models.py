@@ -50,6 +50,7 @@ def build(
     buffers: int | Sequence[int] = 2,
     empty: frozenset[int] = frozenset(),
     resident: bool = False,
+    replicas: bool = False,
 ) -> Model:
     """Lay out a tree as the engine does.
 
@@ -61,6 +62,7 @@ def build(
         buffers: how many buckets take turns on; or which buffer each bucket has, over and over.
         empty: units without sharded parameters.
         resident: full parameters stay from step to step.
+        replicas: what is reduced crosses to other copies of the model.
     """
     leaf = tuple(not inner for inner in children)
     ring = ring or (max(sum(leaf), 1) if resident else prefetch + 1)
@@ -72,7 +74,10 @@ def build(
     counts = [*buckets, *(1 for _ in range(len(children) - len(buckets)))]
     owners = [unit for unit in reversed(range(len(children))) for _ in range(counts[unit])]
     turns = range(buffers) if isinstance(buffers, int) else buffers
-    specs = tuple(BucketSpec(f"b{n}", turns[n % len(turns)], 20 + n, 200 + n) for n in range(len(owners)))
+    specs = tuple(
+        BucketSpec(f"b{n}", turns[n % len(turns)], 20 + n, 200 + n, 30 + n if replicas else 0)
+        for n in range(len(owners))
+    )
     owned = tuple(tuple(n for n, owner in enumerate(owners) if owner == unit) for unit in range(len(children)))
     return Model(StepSpec(units, specs), tuple(tuple(inner) for inner in children), owned, prefetch)
 

@@ -50,6 +50,7 @@ def models(draw: st.DrawFn, max_leaves: int = 8, *, exact_ring: bool = False) ->
         buffers=draw(st.lists(st.integers(0, 3), min_size=1, max_size=6)),
         empty=frozenset(draw(st.lists(st.integers(0, len(children) - 1), max_size=2))),
         resident=resident,
+        replicas=draw(st.booleans()),
     )
 
 
