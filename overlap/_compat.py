@@ -23,6 +23,11 @@ def group_timeout(group: ProcessGroup) -> timedelta | None:
     return getattr(options, "_timeout", None)
 
 
+def default_store() -> dist.Store:
+    """Where the ranks of the job find each other; raises where torch.distributed is not initialised."""
+    return distributed_c10d._get_default_store()
+
+
 def new_subgroup(ranks: Sequence[int], name: str, backend: str | None, timeout: timedelta | None) -> ProcessGroup:
     """A group of some ranks under a name of our own, which only those ranks call for.
 

@@ -30,10 +30,8 @@ class Bindings:
         """The work of one op, with its name in the timeline and in NVTX."""
         if op.kind in (Kind.BEGIN, Kind.END):
             return Job(op.records, op.kind)
-        if op.kind in OF_BUCKETS:
-            name = self._gradients.buckets[op.index].name
-        else:
-            name = self._units[op.index].name
+        named = self._gradients.buckets if op.kind in OF_BUCKETS else self._units
+        name = named[op.index].name
         return Job(op.records, op.kind, name, op.bytes, self._work(op), self._scope(op, name))
 
     def _work(self, op: Op) -> Callable[[], None] | None:

@@ -15,7 +15,7 @@ from overlap.comm.control import ControlChannel
 from overlap.config import ShardOptions
 from overlap.engine.initial import broadcast_initial, verify_initial
 from overlap.errors import ConfigError, StateError, message
-from overlap.shard.flat import Flat, FlatKey, empty_flat
+from overlap.shard.flat import Flat, FlatKey, empty_flat, home_of
 from overlap.shard.layout import lay_out, split_dim
 from overlap.shard.materialize import materialize
 from overlap.shard.param import (
@@ -26,10 +26,14 @@ from overlap.shard.param import (
     local_rows,
     make_public,
     mark_replaced,
+    replaced_by,
     retie,
 )
 from overlap.shard.partition import own_modules, own_parameters
 from overlap.shard.unit import Unit
+
+Named = dict[nn.Parameter, tuple[str, tuple[Owner, ...]]]
+"""Parameters, the name of each below its unit, and the places that hold it."""
 
 TRAINABLE_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -73,27 +77,51 @@ def build_unit(
 ) -> Unit:
     """Shard the parameters of ``module`` that no inner unit owns. A collective.
 
+    A parameter that is tied to one of another unit stays that unit's; this one borrows it.
+
     Raises:
-        StateError: a parameter is already sharded, or tied to one that an inner unit has taken.
+        StateError: a parameter is already sharded, or tied to one of a model that is gone.
         DesyncError: ranks bring different parameters.
         ConfigError: meta tensors that nothing fills.
     """
-    given = own_parameters(module, is_unit)
+    given, tied = _split_tied(own_parameters(module, is_unit))
     for param, (name, _) in given.items():
         _check_parameter(name, param)
-    _agree_on_parameters(given, group, options)
+    _agree_on_parameters(given, tied, group, options)
     modules = list(own_modules(module, is_unit))
     materialize(modules, group.device, options.init_fn)
     for _, owners in given.values():
         retie(owners)
-    named = own_parameters(module, is_unit)  # materialising made new objects
-    _make_equal(modules, group, options)
+    borrowed = tuple(_borrow(public, owners) for public, (_, owners) in tied.items())
+    named = {param: place for param, place in own_parameters(module, is_unit).items() if param not in tied}
+    _make_equal(modules, tied, group, options)
     flats = _build_flats(named, group, options)
     leaf = not any(is_unit(inner) for inner in module.modules() if inner is not module)
-    unit = Unit("", options, flats, leaf)
+    unit = Unit("", options, flats, leaf, borrowed)
     unit.show_public()
     mark_replaced(given)
     return unit
+
+
+def _split_tied(found: Named) -> tuple[Named, Named]:
+    """Parameters that this unit takes, and the public faces of those that another one has taken."""
+    given, tied = {}, {}
+    for param, (name, owners) in found.items():
+        public = param if home_of(param) is not None else replaced_by(param)
+        if public is None or home_of(public) is None:
+            given[param] = name, owners
+        else:
+            tied[public] = name, (*tied.get(public, ("", ()))[1], *owners)
+    return given, tied
+
+
+def _borrow(public: nn.Parameter, owners: tuple[Owner, ...]) -> ShardedParam:
+    """Let a parameter of another unit show its faces here, too."""
+    home = home_of(public)
+    assert home is not None
+    home.param.owners = (*home.param.owners, *owners)
+    home.param.show_public()
+    return home.param
 
 
 def _check_parameter(name: str, param: nn.Parameter) -> None:
@@ -104,9 +132,9 @@ def _check_parameter(name: str, param: nn.Parameter) -> None:
         raise StateError(
             message(
                 f"parameter {name!r}",
-                "belong to one unit",
-                "one that is tied to a parameter of an inner unit",
-                "shard the modules that share it as one unit",
+                "live as long as what it is tied to",
+                "one that is tied to a parameter of a deleted model",
+                "keep the model that was sharded first",
             )
         )
     if isinstance(param, DTensor):
@@ -120,11 +148,10 @@ def _check_parameter(name: str, param: nn.Parameter) -> None:
         )
 
 
-def _agree_on_parameters(
-    named: dict[nn.Parameter, tuple[str, tuple[Owner, ...]]], group: ShardGroup, options: ShardOptions
-) -> None:
+def _agree_on_parameters(named: Named, tied: Named, group: ShardGroup, options: ShardOptions) -> None:
     """Sizes must agree before the first transfer: gloo ends the process on a size it does not expect."""
     facts = [f"{name} {tuple(param.shape)} {param.dtype} {param.requires_grad}" for param, (name, _) in named.items()]
+    facts += [f"{name} tied" for name, _ in tied.values()]
     facts.append(f"stage {options.stage} {options.param_dtype} {options.reduce_dtype} {options.replicate_max_numel}")
     everyone = group.control.gather_object(facts)
     group.control.agree("parameters and options", _first_difference(facts, everyone))
@@ -138,11 +165,12 @@ def _first_difference(facts: list[str], everyone: list[list[str]]) -> str:
     return f"{len(facts)} facts"
 
 
-def _make_equal(modules: list[tuple[str, nn.Module]], group: ShardGroup, options: ShardOptions) -> None:
+def _make_equal(modules: list[tuple[str, nn.Module]], tied: Named, group: ShardGroup, options: ShardOptions) -> None:
     tensors = {}
     for prefix, module in modules:
         for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
-            tensors[f"{prefix}.{name}" if prefix else name] = tensor
+            if tensor not in tied:
+                tensors[f"{prefix}.{name}" if prefix else name] = tensor
     if options.init == "verify":
         verify_initial(tensors.items(), group.control)
     else:
@@ -150,9 +178,7 @@ def _make_equal(modules: list[tuple[str, nn.Module]], group: ShardGroup, options
             broadcast_initial({id(tensor): tensor for tensor in tensors.values()}.values(), group.everyone)
 
 
-def _build_flats(
-    named: dict[nn.Parameter, tuple[str, tuple[Owner, ...]]], group: ShardGroup, options: ShardOptions
-) -> tuple[Flat, ...]:
+def _build_flats(named: Named, group: ShardGroup, options: ShardOptions) -> tuple[Flat, ...]:
     by_key: dict[FlatKey, list[nn.Parameter]] = {}
     for param in named:
         # Integer parameters have no gradient and no compute dtype: they stay as they are, whole on every rank.
@@ -176,7 +202,7 @@ def _key(param: nn.Parameter, world: int, options: ShardOptions) -> FlatKey:
 def _build_flat(
     key: FlatKey,
     originals: list[nn.Parameter],
-    named: dict[nn.Parameter, tuple[str, tuple[Owner, ...]]],
+    named: Named,
     group: ShardGroup,
     options: ShardOptions,
 ) -> Flat:

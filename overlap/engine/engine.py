@@ -31,6 +31,7 @@ from overlap.engine.observe import TimelineWatch
 from overlap.engine.order import ComputeOrder
 from overlap.engine.plans import PlanBook
 from overlap.engine.slots import place_units
+from overlap.engine.ties import find_lenders
 from overlap.engine.wire import WireLedger, WireReport, wire_report
 from overlap.errors import StateError, message
 from overlap.profiling.timeline import Timeline
@@ -54,6 +55,7 @@ class Engine:
             options: the outermost unit's; what concerns the whole model is taken from it.
         """
         self.units, self.group, self.options = tuple(units), group, options
+        find_lenders(units)
         self.requires_gradient_sync = self.requires_all_reduce = True
         self.epoch = 0
         self._index = {id(unit): n for n, unit in enumerate(units)}
@@ -93,21 +95,33 @@ class Engine:
                 self._begin_pass(unit)
         elif unit.leaf and unit not in self._backward:
             self._suspend_leaves()
+        for each in (*unit.lenders, unit):
+            self._enter(each)
+
+    def _enter(self, unit: Unit) -> None:
+        """A lender may be in use already, by its own module or for another borrower."""
         self._forward.append(unit)
-        self.executor.reach(self._at(Kind.FORWARD, unit))
+        if self._forward.count(unit) == 1:
+            self.executor.reach(self._at(Kind.FORWARD, unit))
         unit.show_working()
 
     def exit_forward(self, unit: Unit) -> None:
         """A unit's forward has returned."""
-        self._forward.pop()
+        for each in (unit, *reversed(unit.lenders)):
+            self._exit(each)
+        if not self._forward and not self._in_backward and self._mode[0] == "eval":
+            self._complete_pass()
+
+    def _exit(self, unit: Unit) -> None:
+        self._forward.remove(unit)
+        if unit in self._forward:
+            return
         self.executor.reach(self._at(Kind.FORWARD_END, unit))
         if unit in self._suspended:
             self._suspended.remove(unit)
             self._resume(unit)
         elif unit not in self._backward:  # else this was a recomputation inside its backward
             unit.show_public()
-        if not self._forward and not self._in_backward and self._mode[0] == "eval":
-            self._complete_pass()
 
     def interrupt(self, unit: Unit) -> None:
         """A unit's forward has raised. Inside backward this may be a recomputation that has all it needs."""
@@ -183,11 +197,16 @@ class Engine:
             self._open_backward()
         if unit in self._backward:
             return
-        self._check_graph(unit, made)
         if unit.leaf:
             # Autograd runs in the reverse order of forward, so the leaf before this one has ended. Its last gradient
             # would be too early a sign: frozen parameters may still be read for the gradient of its input.
             self._leave_leaves()
+        for each in (*unit.lenders, unit):
+            if each not in self._backward:
+                self._check_graph(each, made)
+                self._reach_backward(each)
+
+    def _reach_backward(self, unit: Unit) -> None:
         self._backward.append(unit)
         self.executor.reach(self._at(Kind.BACKWARD, unit))
         unit.show_working()
@@ -265,9 +284,7 @@ class Engine:
 
     def _resume(self, unit: Unit) -> None:
         """A suspended leaf has been recomputed: its backward goes on."""
-        self._backward.append(unit)
-        self.executor.reach(self._at(Kind.BACKWARD, unit))
-        unit.show_working()
+        self._reach_backward(unit)
 
     # -- what others ask ---------------------------------------------------------------------------------------
 

@@ -172,7 +172,10 @@ def adopt(module: nn.Module, unit: Unit, group: ShardGroup) -> None:
             inner.__dict__[_ROOT] = weakref.ref(module)
             if (old := inner.__dict__.pop(_ENGINE, None)) is not None:
                 old.close()
-            unit_of(inner).rename(name)
+            unit_of(inner).name = name
+    for name, param in nn.Module.named_parameters(module):
+        if (home := home_of(param)) is not None:
+            home.param.fqn = name
 
 
 def is_unit(module: nn.Module) -> bool:

@@ -25,8 +25,9 @@ def watch_outputs(outputs: Any, inputs: Any, unit: Unit, trigger: Callable[..., 
             engine would not bring back the unit's parameters for its backward.
     """
     # An input that is passed through was made by another unit's node.
-    passed = {id(tensor.grad_fn) for tensor in tensors_in(inputs) if tensor.grad_fn is not None}
-    nodes = [node for tensor in tensors_in(outputs) for node in _nodes(tensor) if id(node) not in passed]
+    passed = [node for tensor in tensors_in(inputs) for node in _nodes(tensor)]
+    known = set(map(id, passed))  # the list keeps them: an id says nothing once its object is gone
+    nodes = [node for tensor in tensors_in(outputs) for node in _nodes(tensor) if id(node) not in known]
     for node in nodes:
         node.register_prehook(trigger)
     if not nodes and unit.slot is not None and not unit.options.resident and hides_something(outputs):

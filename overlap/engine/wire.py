@@ -5,7 +5,7 @@ Per rank, P parameters of c bytes in compute and r bytes on the wire as gradient
     stage 0    2 r P (N-1)/N           an all-reduce
     stage 1, 2 (c + r) P (N-1)/N       one gather and one reduce-scatter
     stage 3    (2 c + r) P (N-1)/N     two gathers; one where parameters stay after forward
-    hybrid     + 2 r P/N (R-1)/R       N ranks share each of R copies; the shard is all-reduced over copies (P at stage 0)
+    hybrid     + 2 r P/N (R-1)/R       shards are all-reduced over R copies of N ranks (stage 0: 2 r P)
 
 What a step really sends also depends on padding, on small parameters that are replicated (gradients all-reduced, never
 gathered), and on units that are still in their slot when backward needs them. Each is an item of the report, and

@@ -2,7 +2,8 @@
 
 Ops name the events they wait for and the one event they record. Events are named by what has become
 true: ``gathered:3`` (unit 3's full parameters are in their slot), ``forward_done:3`` (its forward no longer
-reads the slot), ``packed:1`` / ``reduced:1`` / ``replicated:1`` (bucket 1). A second occurrence in the same pass is ``gathered:3#2``.
+reads the slot), ``packed:1``, ``reduced:1``, ``replicated:1`` (bucket 1). A second occurrence in the same pass is
+``gathered:3#2``.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Bucket:
         shared: memory it takes turns on with other buckets; ``[world * width]`` or more.
         own: memory of its own that gradients accumulate in while they are not reduced; made when first needed.
         accumulating: ``own`` holds gradients that have not been reduced.
-        partial: ``[width]``, sums over one copy of the model that have not been summed over all copies; made when needed.
+        partial: ``[width]``, what has been summed over one copy of the model and not yet over all; made when needed.
         holds_partial: ``partial`` has such sums.
         crossing: what the running reduction sends between copies.
         adds: the running reduction adds to the gradient instead of replacing it.

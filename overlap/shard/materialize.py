@@ -7,6 +7,7 @@ from itertools import chain
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from overlap import _compat
 from overlap.errors import ConfigError, message
@@ -28,10 +29,12 @@ def materialize(
         init_fn: called with each module that owned a meta tensor; None calls its ``reset_parameters()``.
 
     Raises:
-        ConfigError: a module owns meta tensors and nothing fills them. Left alone they would be garbage.
+        ConfigError: a module owns meta tensors and nothing fills them, or a sharded one beside them. Left alone they
+            would be garbage.
     """
     for name, module in modules:
         if any(tensor.is_meta for tensor in _own_tensors(module)):
+            _refuse_sharded(name, module)
             initialise = init_fn or _reset_of(name, module)
             module.to_empty(device=device, recurse=False)
             with torch.no_grad():
@@ -57,6 +60,12 @@ def _reset_of(name: str, module: nn.Module) -> Callable[[nn.Module], None]:
             )
         )
     return lambda built: built.reset_parameters()  # type: ignore[operator]
+
+
+def _refuse_sharded(name: str, module: nn.Module) -> None:
+    if any(isinstance(tensor, DTensor) for tensor in _own_tensors(module)):
+        rule, cure = "hold no sharded parameter", "tie weights before sharding either module"
+        raise ConfigError(message(f"module {name!r} on the meta device", rule, "a DTensor", cure))
 
 
 def _poison(module: nn.Module) -> None:

@@ -9,6 +9,7 @@ Showing a face is one dictionary store per owner, because both objects live as l
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ from overlap.errors import StateError, message
 from overlap.shard.layout import ParamLayout
 
 NEVER = (-1, -1)  # a version that no tensor has
-REPLACED_MARK = "_overlap_replaced"  # on an original: what an optimizer built too early still holds
+REPLACED_MARK = "_overlap_replaced"  # on an original, which optimizers and tied modules may still hold: its public face
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,8 @@ class ShardedParam:
     """One physical parameter.
 
     Attributes:
-        name: name below its unit's module (first owner's, for tied parameters).
-        unit_name: fully qualified name of that module below the outermost sharded one.
-        owners: where it is registered.
+        fqn: fully qualified name below the outermost sharded module, as in the model before it was sharded.
+        owners: where it is registered; also in other units, where it is tied to a parameter of theirs.
         layout: its place in shard, slot and bucket.
         trainable: whether it gets gradients.
         public: the DTensor parameter.
@@ -62,7 +62,7 @@ class ShardedParam:
         seen_version: version counters of ``public`` when the compute-dtype shard was last made from it.
     """
 
-    name: str
+    fqn: str
     owners: tuple[Owner, ...]
     layout: ParamLayout
     trainable: bool
@@ -74,12 +74,6 @@ class ShardedParam:
     discard: bool = False
     has_moments: bool = False
     seen_version: tuple[int, int] = NEVER
-    unit_name: str = ""
-
-    @property
-    def fqn(self) -> str:
-        """Fully qualified name, as in the model before it was sharded."""
-        return f"{self.unit_name}.{self.name}" if self.unit_name else self.name
 
     def check_public(self) -> None:
         """As ``Unit.check_faces``, for one parameter."""
@@ -139,5 +133,13 @@ def make_public(local: DTensor, original: nn.Parameter) -> nn.Parameter:
 def mark_replaced(given: Mapping[nn.Parameter, tuple[str, tuple[Owner, ...]]]) -> None:
     """Mark the parameters that a module had before, meta ones too: others may hold them, tied or to train them."""
     for original, (_, owners) in given.items():
-        if owners[0].table[owners[0].attribute] is not original:
-            setattr(original, REPLACED_MARK, True)
+        public = owners[0].table[owners[0].attribute]
+        if public is not None and public is not original:
+            setattr(original, REPLACED_MARK, weakref.ref(public))
+
+
+def replaced_by(original: nn.Parameter) -> nn.Parameter | None:
+    """The public face that has taken a parameter's place; None if there is none, or its model is gone."""
+    mark = original.__dict__.get(REPLACED_MARK)
+    public: nn.Parameter | None = mark() if mark is not None else None
+    return public

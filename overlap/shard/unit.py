@@ -22,7 +22,9 @@ class Unit:
         name: fully qualified module name below the outermost sharded module; "" for that one.
         options: as given to ``fully_shard``.
         flats: parameters by storage; usually one sharded and one replicated flat.
-        leaf: no other unit lies inside it.
+        leaf: no other unit lies inside it, and none uses its parameters.
+        borrowed: parameters of other units that modules of this one hold, too.
+        lenders: the units they belong to; the engine fills it in.
         pieces: what one gather moves, once ``place`` has been called.
     """
 
@@ -30,6 +32,8 @@ class Unit:
     options: ShardOptions
     flats: tuple[Flat, ...]
     leaf: bool
+    borrowed: tuple[ShardedParam, ...] = ()
+    lenders: tuple[Unit, ...] = ()
     pieces: tuple[Piece, ...] = ()
     slot: Slot | None = None
     _params: tuple[ShardedParam, ...] = field(default=())
@@ -61,12 +65,6 @@ class Unit:
             for flat in self.sharded_flats
             for param in flat.params
         )
-
-    def rename(self, name: str) -> None:
-        """Take the name below a module that has been sharded around this unit."""
-        self.name = name
-        for param in self._params:
-            param.unit_name = name
 
     def place(self, slot: Slot | None) -> None:
         """Give the unit its memory: full parameters become views of the slot, replicated ones of their flat."""

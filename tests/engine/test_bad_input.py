@@ -96,17 +96,6 @@ def test_parameters_that_are_dtensors_already_are_refused_by_name(ranks: Ranks) 
     ranks(2, _refuses_dtensors)
 
 
-def _refuses_ties_across_units() -> None:
-    model = seeded()
-    model.blocks[2].up.weight = model.blocks[0].up.weight
-    with clear_error(overlap.StateError, "up.weight", "one unit", "tied"):
-        shard_blocks(model)
-
-
-def test_a_tie_across_units_is_refused(ranks: Ranks) -> None:
-    ranks(1, _refuses_ties_across_units)
-
-
 def _refuses_meshes() -> None:
     with clear_error(overlap.ConfigError, "mesh", "one dimension", "3 dimensions"):
         overlap.fully_shard(seeded(), mesh=init_device_mesh("cpu", (1, 1, 2)))

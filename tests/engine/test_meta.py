@@ -119,16 +119,3 @@ def _stays_tied() -> None:
 
 def test_tied_weights_stay_tied(ranks: Ranks) -> None:
     ranks(2, _stays_tied)
-
-
-def _refuses_ties_across_units() -> None:
-    with torch.device("meta"):
-        model = Model()
-        model.blocks[1].up.weight = model.blocks[0].up.weight
-    overlap.fully_shard(model.blocks[0])
-    with clear_error(overlap.StateError, "up.weight", "tied"):
-        overlap.fully_shard(model.blocks[1])
-
-
-def test_a_tie_across_units_is_refused_on_meta_too(ranks: Ranks) -> None:
-    ranks(2, _refuses_ties_across_units)

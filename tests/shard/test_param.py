@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from overlap.shard.layout import lay_out
-from overlap.shard.param import REPLACED_MARK, Owner, ShardedParam, make_public, mark_replaced
+from overlap.shard.param import REPLACED_MARK, Owner, ShardedParam, make_public, mark_replaced, replaced_by
 
 
 def test_a_public_parameter_keeps_attributes():
@@ -21,7 +21,7 @@ def test_only_what_was_replaced_is_marked():
     replaced, kept, public = (nn.Parameter(torch.ones(4)) for _ in range(3))
     table: dict[str, nn.Parameter | None] = {"replaced": public, "kept": kept}
     mark_replaced({param: (name, (Owner(table, name),)) for param, name in ((replaced, "replaced"), (kept, "kept"))})
-    assert getattr(replaced, REPLACED_MARK) is True
+    assert replaced_by(replaced) is public
     assert not hasattr(kept, REPLACED_MARK)
     assert not hasattr(public, REPLACED_MARK)
 

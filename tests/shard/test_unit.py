@@ -88,13 +88,6 @@ def test_faces_are_shown_to_every_owner():
     assert owner.table[owner.attribute] is param.public
 
 
-def test_names_follow_the_outermost_module():
-    unit = make_unit("", make_flat(values((8, 8)), world=2))
-    assert unit.params[0].fqn == "p0"
-    unit.rename("blocks.3")
-    assert unit.params[0].fqn == "blocks.3.p0"
-
-
 def test_a_public_parameter_knows_its_home():
     flat = make_flat(values((8, 8)), world=2)
     home = home_of(flat.params[0].public)
