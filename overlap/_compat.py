@@ -77,7 +77,10 @@ def at_end_of_backward(callback: Callable[[], None]) -> None:
 
 def on_accumulated(param: Tensor, hook: Callable[[Tensor], None]) -> RemovableHandle:
     """Call ``hook`` each time a gradient has been accumulated into a leaf, until the handle is removed."""
+    wanted = param.requires_grad
+    param.requires_grad_()  # torch takes no hook for a leaf that is frozen for now
     handle: RemovableHandle = param.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+    param.requires_grad_(wanted)
     return handle
 
 
@@ -95,6 +98,13 @@ def versions_of(tensor: Tensor) -> tuple[int, int]:
     """How often a DTensor and its local tensor have been changed in place: each counts the changes made through it."""
     local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
     return tensor._version, local._version
+
+
+def put_into(held: Tensor, given: DTensor) -> None:
+    """Let a DTensor that others hold take another's local tensor, dtype and all."""
+    assert isinstance(held, DTensor)
+    held.data = given
+    held._local_tensor, held._spec = given._local_tensor, given._spec
 
 
 def base_of(tensor: Tensor) -> Tensor | None:

@@ -105,7 +105,8 @@ def build_unit(
 
 def _split_tied(found: Named) -> tuple[Named, Named]:
     """Parameters that this unit takes, and the public faces of those that another one has taken."""
-    given, tied = {}, {}
+    given: Named = {}
+    tied: Named = {}
     for param, (name, owners) in found.items():
         public = param if home_of(param) is not None else replaced_by(param)
         if public is None or home_of(public) is None:

@@ -40,6 +40,7 @@ from overlap.schedule.op import Kind, LaneName, Position
 from overlap.schedule.plan import Plan
 from overlap.schedule.spec import StepSpec
 from overlap.schedule.trace import ComputeTrace
+from overlap.shard.flat import Flat
 from overlap.shard.unit import Unit
 
 
@@ -79,7 +80,8 @@ class Engine:
         if self._watch is not None:
             self._watch.clock = self.lanes.compute.clock
         # A model that is dropped without close() must not leave threads and hooks behind.
-        self._closing = weakref.finalize(self, _release, self.lanes, hooks.watch_gradients(self, self.units))
+        self._handles = hooks.watch_gradients(self, self.units)
+        self._closing = weakref.finalize(self, _release, self.lanes, self._handles)
         for unit in self.units:
             for flat in unit.flats:
                 flat.order = ComputeOrder(self.lanes.compute, trace, unit.name, options.nvtx)
@@ -149,6 +151,8 @@ class Engine:
         self.recover()
         for unit in self.units:
             unit.check_faces()
+        if thawing := [flat for unit in self.units for flat in unit.thawing]:
+            self._thaw(thawing)
         changed = [flat.refresh_shard() for unit in self.units for flat in unit.flats]
         stale = any(changed)
         self._generation += stale
@@ -158,6 +162,18 @@ class Engine:
             self._watch.next_step()
         plan = self._choose_plan(stale)
         self.executor.begin(plan, range(len(self.gradients.buckets)), stale=stale)
+
+    def _thaw(self, flats: Sequence[Flat]) -> None:
+        """Parameters that were sharded frozen are to be trained: on all ranks, or on none. A collective."""
+        names = ", ".join(param.fqn for flat in flats for param in flat.params if param.public.requires_grad)
+        self.group.control.agree("parameters to unfreeze", names)
+        known = {id(param) for param in self.gradients.params}
+        for flat in flats:
+            flat.thaw()
+        self.gradients.take_in(self.units)
+        self._handles += hooks.watch_gradients(self, self.units, known)
+        self.executor.relocate(self._spec())
+        self.plans.forget("train")
 
     def _choose_plan(self, stale: bool) -> Plan | None:
         if not self._gathers and self._mode[0] == "eval":

@@ -47,17 +47,29 @@ class Gradients:
         """
         self.options, self._comm, self._replicas = options, comm, replicas
         self.divide_factor = float(comm.world * (replicas.world if replicas is not None else 1))
-        self.buckets = make_buckets(
+        self._ranks = int(self.divide_factor)
+        self.buckets: list[Bucket] = []
+        self.params: list[ShardedParam] = []
+        self.ring: list[torch.Tensor] = []
+        self._bucket_of: dict[int, int] = {}
+        self.reducing = self.replicating = True
+        self.late: set[int] = set()  # buckets that must leave once more
+        self.take_in(units)
+
+    def take_in(self, units: Sequence[Unit]) -> None:
+        """Give buckets and memory to all trainable flats that have none yet; what others have is left as it is."""
+        known = {stretch.flat for bucket in self.buckets for stretch in bucket.stretches}
+        options = self.options
+        self.buckets += make_buckets(
             units,
             options.bucket_bytes,
             options.reduce_dtype,
-            ranks=int(self.divide_factor),
+            ranks=self._ranks,
             merge_replicated=options.sharded,
+            known=known,
         )
         self.params = [param for bucket in self.buckets for param in bucket.params]
         self._bucket_of = {id(param): n for n, bucket in enumerate(self.buckets) for param in bucket.params}
-        self.reducing = self.replicating = True
-        self.late: set[int] = set()  # buckets that must leave once more
         for flat in (flat for unit in units for flat in unit.flats if flat.key.trainable):
             _give_gradient(flat, options.grad_dtype)
         self.ring = self._make_ring()
@@ -74,7 +86,7 @@ class Gradients:
             for bucket in self.buckets:
                 if not bucket.replicated:
                     bucket.take_own(self.accumulation_dtype)
-        turns = [bucket for bucket in self.buckets if bucket.own is None or bucket.own.dtype != bucket.dtype]
+        turns = [bucket for bucket in self.buckets if bucket.shared is not None or _needs_turn(bucket)]
         memory = []
         for place in range(min(RING, len(turns))):
             shares = turns[place::RING]
@@ -125,7 +137,7 @@ class Gradients:
         self.reducing, self.replicating = reducing, replicating or self._replicas is None
         self.late.clear()
         for bucket in self.buckets:
-            bucket.missing = len(bucket.params)
+            bucket.missing = sum(param.public.requires_grad for param in bucket.params)
             bucket.packed = False
             bucket.forget_discarded()
         for param in self.params:
@@ -249,6 +261,10 @@ class Gradients:
                 param.used = False
                 if param.public.grad is not param.gradient:
                     param.public.grad = param.gradient
+
+
+def _needs_turn(bucket: Bucket) -> bool:
+    return bucket.own is None or bucket.own.dtype != bucket.dtype
 
 
 def _deliver(bucket: Bucket, row: torch.Tensor) -> None:

@@ -7,7 +7,7 @@ engine and numbers, nothing of the model: a model that is dropped goes at once, 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -43,14 +43,14 @@ def backward_trigger(receiver: Receiver, unit: int, made: Made) -> Callable[...,
     return partial(_reach_backward, weakref.ref(receiver), unit, made)
 
 
-def watch_gradients(receiver: Receiver, units: Sequence[Unit]) -> list[RemovableHandle]:
-    """Tell the receiver of every gradient, until the handles are removed."""
+def watch_gradients(receiver: Receiver, units: Sequence[Unit], known: Collection[int] = ()) -> list[RemovableHandle]:
+    """Tell the receiver of every gradient, until the handles are removed; parameters ``known`` by id are watched."""
     me = weakref.ref(receiver)
     return [
         _compat.on_accumulated(param.working, partial(_arrive, me, n, k))
         for n, unit in enumerate(units)
         for k, param in enumerate(unit.params)
-        if param.trainable and param.working is not None
+        if param.trainable and param.working is not None and id(param) not in known
     ]
 
 

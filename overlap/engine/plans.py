@@ -48,6 +48,13 @@ class PlanBook:
         forwards = [unit for kind, unit in first if kind == Kind.FORWARD]
         return tuple(dict.fromkeys(forwards))
 
+    def forget(self, kind: str) -> None:
+        """Record modes of a kind (``train``) anew: what they do has changed."""
+        for book in (self._records, self._candidates):
+            for mode in [mode for mode in book if mode[0] == kind]:
+                del book[mode]
+        self._latest.pop(kind, None)
+
     def plan(self, mode: Mode, spec: StepSpec, *, stale: bool) -> Plan | None:
         """The plan of a mode; None before it is recorded. The first call for a new one is a collective.
 

@@ -7,7 +7,7 @@ rank r, so that the reduced row lands in one contiguous stretch of that flat's `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -129,7 +129,13 @@ class Bucket:
 
 
 def make_buckets(
-    units: Sequence[Unit], max_bytes: int, dtype: torch.dtype, *, ranks: int, merge_replicated: bool
+    units: Sequence[Unit],
+    max_bytes: int,
+    dtype: torch.dtype,
+    *,
+    ranks: int,
+    merge_replicated: bool,
+    known: Collection[Flat] = (),
 ) -> list[Bucket]:
     """Cut all trainable parameters into buckets, in the order a backward through a chain completes them.
 
@@ -139,11 +145,12 @@ def make_buckets(
         dtype: of gradients on the wire.
         ranks: that reduce them; a replicated bucket is padded to a multiple, so that all send the same.
         merge_replicated: put the replicated parameters of all units into one last bucket.
+        known: flats that have buckets already.
     """
     max_numel = max(max_bytes // dtype.itemsize, 1)
     buckets, small = [], []
     for unit in reversed(units):
-        for flat in reversed([flat for flat in unit.flats if flat.key.trainable]):
+        for flat in reversed([flat for flat in unit.flats if flat.key.trainable and flat not in known]):
             if flat.key.replicated and merge_replicated:
                 small.append(flat)
                 continue

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 import torch
@@ -98,6 +98,16 @@ class Flat:
     def rows_like(self, local: Tensor, param: ShardedParam) -> DTensor:
         """This rank's rows of anything laid out like a parameter, as a DTensor that shares their memory."""
         return as_dtensor(local, param.layout, self.mesh, replicated=self.key.replicated)
+
+    def thaw(self) -> None:
+        """Make what was frozen trainable: weights widen to fp32; the gather's input stays where it is."""
+        self.key = replace(self.key, trainable=True, master_dtype=torch.float32)
+        if self.master.dtype != torch.float32:
+            self.master = self.master.float()
+            for param in self.params:
+                _compat.put_into(param.public, self.rows_of(self.master, param))
+        for param in self.params:
+            param.trainable = True
 
     def changed(self) -> bool:
         """Whether weights have changed since the last refresh."""

@@ -51,7 +51,7 @@ class ShardedParam:
         fqn: fully qualified name below the outermost sharded module, as in the model before it was sharded.
         owners: where it is registered; also in other units, where it is tied to a parameter of theirs.
         layout: its place in shard, slot and bucket.
-        trainable: whether it gets gradients.
+        trainable: whether there is room for its gradient; ``public.requires_grad`` says whether it gets one.
         public: the DTensor parameter.
         working: the full parameter for compute, once the unit has memory for it.
         gradient: this rank's rows of the reduced gradient, as a DTensor, once the engine has memory for it.
@@ -84,9 +84,6 @@ class ShardedParam:
                 got = f"another {type(found).__name__}"
                 raise StateError(message(f"parameter {self.fqn!r}", "stay the object that sharding made", got, cure))
         if self.working is not None and self.working.requires_grad != self.public.requires_grad:
-            if not self.trainable:
-                cure = "shard it while it requires grad; it may be frozen and unfrozen afterwards"
-                raise StateError(message(f"parameter {self.fqn!r}", "stay frozen", "requires_grad=True", cure))
             self.working.requires_grad_(self.public.requires_grad)
 
     def show_public(self) -> None:

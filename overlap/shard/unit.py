@@ -86,10 +86,16 @@ class Unit:
         """Take over changes of ``requires_grad``, and refuse parameters that were put in place of ours.
 
         Raises:
-            StateError: a parameter was replaced, or one that was frozen when it was sharded is to be trained.
+            StateError: a parameter was replaced.
         """
         for param in self._params:
             param.check_public()
+
+    @property
+    def thawing(self) -> list[Flat]:
+        """Flats that were frozen when they were sharded, and of which something is to be trained now."""
+        frozen = (flat for flat in self.flats if not flat.key.trainable)
+        return [flat for flat in frozen if any(param.public.requires_grad for param in flat.params)]
 
     def show_working(self) -> None:
         """Let module code see full parameters."""

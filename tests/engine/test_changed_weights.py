@@ -137,18 +137,3 @@ def _toggled() -> None:
 
 def test_freezing_and_unfreezing_between_steps_is_followed(ranks: Ranks) -> None:
     ranks(2, _toggled)
-
-
-def _unfrozen_late() -> None:
-    torch.manual_seed(0)
-    net = chain()
-    net.blocks[0].requires_grad_(False)
-    model = overlap.shard(net, unit="blocks.*", replicate_max_numel=16)
-    model(data()).square().mean().backward()
-    model.blocks[0].linear.weight.requires_grad_(True)
-    with clear_error(overlap.StateError, "blocks.0.linear.weight", "frozen"):
-        model(data())
-
-
-def test_unfreezing_what_was_sharded_frozen_is_refused(ranks: Ranks) -> None:
-    ranks(2, _unfrozen_late)

@@ -61,7 +61,7 @@ def test_a_bucket_is_world_rows_of_its_dtype():
 def test_a_size_limit_cuts_and_larger_parameters_stand_alone():
     flat = make_flat(values((8, 8), (8, 8), (64, 8), (8, 8)), world=2)
     buckets = of_one_unit(make_unit("u", flat), 4 * 128, ranks=2)
-    assert [[param.name for param in bucket.params] for bucket in buckets] == [["p3"], ["p2"], ["p0", "p1"]]
+    assert [[param.fqn for param in bucket.params] for bucket in buckets] == [["p3"], ["p2"], ["p0", "p1"]]
 
 
 def test_buckets_come_in_the_order_that_backward_completes_them():

@@ -134,11 +134,16 @@ def test_freezing_reaches_the_working_parameter_and_back():
         assert param.working.requires_grad is trained
 
 
-def test_what_was_frozen_when_it_was_sharded_stays_frozen():
-    unit = placed(make_flat(values((8, 8)), world=2, trainable=False))
+def test_a_flat_of_frozen_parameters_thaws_when_one_is_to_be_trained():
+    flat = make_flat(values((8, 8), (8, 8)), world=2, trainable=False)
+    unit = placed(flat)
+    assert unit.thawing == []
     unit.params[0].public.requires_grad_()
-    with pytest.raises(StateError, match="parameter 'p0' must stay frozen"):
-        unit.check_faces()
+    assert unit.thawing == [flat]
+    flat.thaw()
+    assert unit.thawing == []
+    assert flat.key.trainable
+    assert all(param.trainable for param in flat.params)
 
 
 def test_a_home_goes_with_its_flat():
