@@ -24,13 +24,15 @@ from overlap.config import ShardOptions
 from overlap.engine import backend, hooks
 from overlap.engine.bindings import Bindings
 from overlap.engine.build import ShardGroup
+from overlap.engine.by_hand import UnshardHandle, refuse_inside
 from overlap.engine.gradients import Gradients
 from overlap.engine.hooks import Made
 from overlap.engine.memory import MemoryReport, memory_report
 from overlap.engine.observe import TimelineWatch
 from overlap.engine.order import ComputeOrder
 from overlap.engine.plans import PlanBook
-from overlap.engine.slots import place_units
+from overlap.engine.residency import Residency
+from overlap.engine.slots import SlotMap
 from overlap.engine.ties import find_lenders
 from overlap.engine.wire import WireLedger, WireReport, wire_report
 from overlap.errors import StateError, message
@@ -58,23 +60,21 @@ class Engine:
         self.units, self.group, self.options = tuple(units), group, options
         find_lenders(units)
         self.requires_gradient_sync = self.requires_all_reduce = True
-        self.epoch = 0
         self._index = {id(unit): n for n, unit in enumerate(units)}
         self._watch = TimelineWatch(group.rank) if options.timeline else None
         self.comms = backend.open_communicators(group)
         self.lanes = backend.open_lanes(group, options, self._watch)
         self.gradients = Gradients(units, options, self.comms[LaneName.REDUCE], self.comms.get(LaneName.REPLICATE))
         trace = ComputeTrace(self.lanes.compute.clock, self._watch) if self._watch else None
-        self.slots = place_units(self.units, tuple(range(len(units))), options, group.device)
+        self.residency = Residency(self.units, options.prefetch, group.device)
         bindings = Bindings(self.units, self.gradients, self.comms[LaneName.GATHER], options)
         self.executor = Executor(self._spec(), bindings, self.lanes.compute, self.lanes.communication, trace)
-        self.plans = PlanBook(group.control, options.prefetch)
+        self.plans = PlanBook(group.control)
         own = {group.comm, group.everyone, group.control.communicator}
         self.ledger = WireLedger([*self.comms.values(), *own])
         self._forward: list[Unit] = []
         self._backward: list[Unit] = []
         self._suspended: list[Unit] = []
-        self._generation = 0  # of the weights that forwards have seen
         self._end: weakref.ref[Callable[[], None]] | None = None
         self._mode = ("", 0)
         if self._watch is not None:
@@ -119,6 +119,7 @@ class Engine:
         if unit in self._forward:
             return
         self.executor.reach(self._at(Kind.FORWARD_END, unit))
+        unit.check_unedited()
         if unit in self._suspended:
             self._suspended.remove(unit)
             self._resume(unit)
@@ -147,20 +148,23 @@ class Engine:
         if self._end is not None and not self._in_backward:
             self._abandon()
 
+    def reset(self) -> None:
+        """Leave a forward or backward that has raised."""
+        if not self._in_backward:
+            self._abandon()
+
     def _begin_pass(self, entry: Unit) -> None:
         self.recover()
         for unit in self.units:
             unit.check_faces()
         if thawing := [flat for unit in self.units for flat in unit.thawing]:
             self._thaw(thawing)
-        changed = [flat.refresh_shard() for unit in self.units for flat in unit.flats]
-        stale = any(changed)
-        self._generation += stale
+        self.residency.refresh()
         self._mode = ("train" if torch.is_grad_enabled() else "eval", self._index[id(entry)])
         self.ledger.begin(train=self._mode[0] == "train")
         if self._watch is not None:
             self._watch.next_step()
-        plan = self._choose_plan(stale)
+        plan, stale = self._choose_plan()
         self.executor.begin(plan, range(len(self.gradients.buckets)), stale=stale)
 
     def _thaw(self, flats: Sequence[Flat]) -> None:
@@ -172,24 +176,22 @@ class Engine:
             flat.thaw()
         self.gradients.take_in(self.units)
         self._handles += hooks.watch_gradients(self, self.units, known)
-        self.executor.relocate(self._spec())
+        self.executor.renew(self._spec())
         self.plans.forget("train")
 
-    def _choose_plan(self, stale: bool) -> Plan | None:
+    def _choose_plan(self) -> tuple[Plan | None, bool]:
         if not self._gathers and self._mode[0] == "eval":
-            return None  # nothing to plan, and an evaluation on one rank alone must not wait for others
+            # Nothing to plan, and an evaluation on one rank alone must not wait for others.
+            return None, self.residency.begin()
         order = self.plans.settle(self._mode)
-        if order is not None and self._mode == ("train", 0):  # a step of the whole model, not of a block alone
-            self._follow(order)
-        return self.plans.plan(self._mode, self.executor.spec, stale=stale or not self.options.resident)
-
-    def _follow(self, order: tuple[int, ...]) -> None:
-        """Lay the slot ring along the order that forwards really have; graphs from before would read other units."""
-        if self.epoch or self.options.resident or not self.slots.misplaced(order):
-            return
-        self.slots = place_units(self.units, order, self.options, self.group.device)
-        self.epoch += 1
-        self.executor.relocate(self._spec())
+        # Only a step of the whole model tells the order, not one of a block alone.
+        if order is not None and self._mode == ("train", 0) and self.residency.follow(order):
+            self.executor.relocate(self._spec())
+        residency, spec = self.residency, self.executor.spec
+        stale = residency.begin()
+        fresh = not stale and bool(residency.residents)
+        plan = self.plans.plan(self._mode, spec, prefetch=residency.prefetch, stale=not fresh, variant=residency.held)
+        return plan, stale
 
     def _complete_pass(self) -> None:
         if self._gathers or self._mode[0] == "train":
@@ -198,13 +200,15 @@ class Engine:
     @property
     def _gathers(self) -> bool:
         """Whether any unit has parameters to gather; none has at stage 0."""
-        return bool(self.slots.slots)
+        return bool(self.residency.slots.slots)
 
     # -- backward ----------------------------------------------------------------------------------------------
 
     def backward_trigger(self, unit: Unit) -> Callable[..., None]:
         """What autograd calls when the gradient of a unit's output is there."""
-        return hooks.backward_trigger(self, self._index[id(unit)], Made(self.epoch, self._generation))
+        return hooks.backward_trigger(
+            self, self._index[id(unit)], Made(self.residency.epoch, self.residency.generation)
+        )
 
     def backward_reached(self, number: int, made: Made) -> None:
         """A unit's backward is about to run; its other outputs may tell so again."""
@@ -231,17 +235,17 @@ class Engine:
         """Refuse a graph whose saved views of parameters no longer show what its forward saw."""
         if unit.slot is None:
             return
-        if made.epoch != self.epoch:
+        if made.epoch != self.residency.epoch:
             hooks.refuse_graph(unit, "one from before the slots were laid out along the order of the first step")
-        if made.generation != self._generation or any(flat.changed() for flat in unit.flats):
+        if made.generation != self.residency.generation or any(flat.changed() for flat in unit.flats):
             hooks.refuse_graph(unit, "weights that have changed since its forward")
-        if torch.is_grad_enabled() and not unit.options.resident:
+        if torch.is_grad_enabled() and not unit.resident:
             hooks.refuse_graph(unit, "create_graph=True, whose second backward nobody announces (stage 2 can)")
 
     def gradient_arrived(self, number: int, param: int) -> None:
         """Autograd has accumulated the gradient of a parameter."""
         unit = self.units[number]
-        if unit.slot is not None and not unit.options.resident and unit not in self._backward:
+        if unit.slot is not None and not unit.resident and unit not in self._backward:
             hooks.refuse_unseen(unit)
         if not self._in_backward:  # a second backward through create_graph: no trigger on its way, none needed
             self._open_backward()
@@ -302,7 +306,72 @@ class Engine:
         """A suspended leaf has been recomputed: its backward goes on."""
         self._reach_backward(unit)
 
+    # -- full parameters by hand -------------------------------------------------------------------------------
+
+    def unshard(self, unit: Unit) -> UnshardHandle:
+        """Gather a unit between passes; it stays until ``reshard``. A collective."""
+        self._between_passes("unshard")
+        self.residency.refresh()
+        if not unit.held:
+            moves = unit.shares_slot
+            unit.held = unit.own_slot = True
+            self._keep_otherwise(moves)
+        self._fetch(self._index[id(unit)])
+        return UnshardHandle(partial(self._show_held, unit))
+
+    def _fetch(self, number: int) -> None:
+        if self.units[number].slot is not None:
+            self.executor.fetch(number)
+        self.residency.fetched(number)
+
+    def _show_held(self, unit: Unit) -> None:
+        if unit.held:
+            self.executor.arrive(self._index[id(unit)])
+            unit.show_working()
+
+    def reshard(self, unit: Unit) -> None:
+        """Let go of what ``unshard`` has brought."""
+        self._between_passes("reshard")
+        if unit.held:
+            unit.held = False
+            unit.show_public()
+            self._keep_otherwise(moves=False)
+            self.residency.dropped(self._index[id(unit)])
+            unit.check_unedited()
+
+    def keep_otherwise(self) -> None:
+        """Units have been told to keep their parameters for longer or for shorter: lay out slots anew."""
+        self._between_passes("set_reshard_after_forward")
+        self._keep_otherwise(moves=True)
+
+    def gather_ahead(self, distance: int) -> None:
+        """Gather at least so many units ahead from now on."""
+        self._between_passes("set_modules_to_forward_prefetch")
+        if distance > self.residency.prefetch:
+            self.residency.prefetch = distance
+            self._keep_otherwise(moves=True)
+
+    def _keep_otherwise(self, moves: bool) -> None:
+        if moves:
+            self.residency.place()
+            self.executor.relocate(self._spec())
+            for number in sorted(self.residency.held):  # what is shown must not be an empty slot
+                self._fetch(number)
+                self.executor.arrive(number)
+        else:
+            self.executor.renew(self._spec())
+
+    def _between_passes(self, method: str) -> None:
+        self.recover()
+        if self._forward or self._in_backward:
+            refuse_inside(method)
+
     # -- what others ask ---------------------------------------------------------------------------------------
+
+    @property
+    def slots(self) -> SlotMap:
+        """Which unit has which memory."""
+        return self.residency.slots
 
     @property
     def plan(self) -> Plan | None:
@@ -346,7 +415,7 @@ class Engine:
         comms = {*self.comms.values(), self.group.comm, self.group.everyone}
         scratch = sum(comm.scratch_bytes for comm in comms)
         return memory_report(
-            self.units, self.slots, self.gradients, self.options, world=self.group.world, scratch=scratch
+            self.units, self.residency.slots, self.gradients, self.options, world=self.group.world, scratch=scratch
         )
 
     def wire(self) -> WireReport:
@@ -363,7 +432,7 @@ class Engine:
         return Position(kind, self._index[id(unit)])
 
     def _spec(self) -> StepSpec:
-        return StepSpec(self.slots.specs(self.units), self.gradients.specs())
+        return StepSpec(self.residency.specs(), self.gradients.specs())
 
 
 def _release(lanes: backend.Lanes, handles: list[RemovableHandle]) -> None:

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
@@ -19,6 +19,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from overlap.config import ShardOptions
 from overlap.engine.build import ShardGroup
+from overlap.engine.by_hand import UnshardHandle
 from overlap.engine.engine import Engine
 from overlap.engine.outputs import watch_outputs
 from overlap.engine.tree import cast_floating
@@ -122,6 +123,80 @@ class ShardedModule(FSDPModule):
             recurse: must be True, as for ``set_requires_gradient_sync``.
         """
         self._of_whole_model("set_requires_all_reduce", recurse=recurse).requires_all_reduce = requires_all_reduce
+
+    def unshard(self, async_op: bool = False) -> UnshardHandle | None:
+        """Bring this unit's full parameters, in compute dtype, until ``reshard()``. A collective; not recursive.
+
+        They are for reading: what is changed in them is refused or lost (``summon_full_params`` writes back). The unit
+        has a slot of its own from the first call on. A pass gathers it again only once weights have changed.
+
+        Args:
+            async_op: return a handle at once; its ``wait()``, or the unit's forward, shows full parameters.
+
+        Raises:
+            StateError: inside forward or backward, where the plan decides.
+        """
+        handle = engine_of(self).unshard(unit_of(self))
+        if async_op:
+            return handle
+        handle.wait()
+        return None
+
+    def reshard(self) -> None:
+        """Let go of what ``unshard()`` has brought.
+
+        Raises:
+            StateError: inside forward or backward; or full parameters were edited in place.
+        """
+        engine_of(self).reshard(unit_of(self))
+
+    def reset_iter_state(self) -> None:
+        """Leave a forward or backward that has raised. The next pass does it, too."""
+        engine_of(self).reset()
+
+    def set_reshard_after_forward(self, reshard_after_forward: bool, recurse: bool = True) -> None:
+        """Whether full parameters leave after forward; between passes. Without effect where they are resident.
+
+        Args:
+            reshard_after_forward: False gives each unit memory of its own and saves the gather for backward.
+            recurse: also for the units inside.
+        """
+        self._keep(recurse, "reshard_after_forward", reshard_after_forward)
+
+    def set_reshard_after_backward(self, reshard_after_backward: bool, *, recurse: bool = True) -> None:
+        """Whether full parameters leave after backward; between passes.
+
+        Args:
+            reshard_after_backward: False keeps them until weights change: micro-batches gather once.
+            recurse: also for the units inside.
+        """
+        self._keep(recurse, "reshard_after_backward", reshard_after_backward)
+
+    def _keep(self, recurse: bool, name: str, value: bool) -> None:
+        if not isinstance(value, bool):
+            raise ConfigError(message(name, "be True or False", value, "choose one of them"))
+        for module in self.modules() if recurse else [self]:  # type: ignore[attr-defined]
+            if _UNIT in module.__dict__:
+                setattr(unit_of(module), name, value)
+        engine: Engine | None = self.__dict__[_ROOT]().__dict__.get(_ENGINE)
+        if engine is not None:
+            engine.keep_otherwise()
+
+    def set_modules_to_forward_prefetch(self, modules: Sequence[FSDPModule]) -> None:
+        """Gather at least ``len(modules)`` units ahead, in the whole model. The plan knows which: those that come next.
+
+        Args:
+            modules: sharded modules of this model.
+        """
+        for module in modules:
+            if _UNIT not in module.__dict__ or module.__dict__[_ROOT]() is not self.__dict__[_ROOT]():
+                cure = "pass modules that fully_shard was applied to"
+                raise ConfigError(message("module to prefetch", "be a unit of this model", type(module).__name__, cure))
+        engine_of(self).gather_ahead(len(modules))
+
+    def set_modules_to_backward_prefetch(self, modules: Sequence[FSDPModule]) -> None:
+        """As ``set_modules_to_forward_prefetch``: one distance serves both ways."""
+        self.set_modules_to_forward_prefetch(modules)
 
     def set_is_last_backward(self, is_last_backward: bool) -> None:
         """Nothing to say: every backward of this engine ends with its reductions done. Here for FSDP2's callers."""

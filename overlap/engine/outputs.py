@@ -30,7 +30,7 @@ def watch_outputs(outputs: Any, inputs: Any, unit: Unit, trigger: Callable[..., 
     nodes = [node for tensor in tensors_in(outputs) for node in _nodes(tensor) if id(node) not in known]
     for node in nodes:
         node.register_prehook(trigger)
-    if not nodes and unit.slot is not None and not unit.options.resident and hides_something(outputs):
+    if not nodes and unit.slot is not None and not unit.resident and hides_something(outputs):
         raise StateError(
             message(
                 f"outputs of unit {unit.name!r}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from overlap.comm.control import ControlChannel
 from overlap.schedule.op import Kind, Position
@@ -18,11 +18,11 @@ Mode = tuple[str, int]
 class PlanBook:
     """One record per mode; one plan per mode and state of the resident parameters."""
 
-    def __init__(self, control: ControlChannel, prefetch: int) -> None:
-        self._control, self._prefetch = control, prefetch
+    def __init__(self, control: ControlChannel) -> None:
+        self._control = control
         self._candidates: dict[Mode, tuple[Position, ...]] = {}
         self._records: dict[Mode, tuple[Position, ...]] = {}
-        self._plans: dict[tuple[Mode, bool], Plan] = {}
+        self._plans: dict[tuple[Mode, bool, Hashable], Plan] = {}
         self._latest: dict[str, Plan] = {}
 
     def known(self, mode: Mode) -> bool:
@@ -55,8 +55,15 @@ class PlanBook:
                 del book[mode]
         self._latest.pop(kind, None)
 
-    def plan(self, mode: Mode, spec: StepSpec, *, stale: bool) -> Plan | None:
+    def plan(self, mode: Mode, spec: StepSpec, *, prefetch: int, stale: bool, variant: Hashable = None) -> Plan | None:
         """The plan of a mode; None before it is recorded. The first call for a new one is a collective.
+
+        Args:
+            mode: of the pass.
+            spec: units and buckets.
+            prefetch: units gathered ahead.
+            stale: as ``make_plan``.
+            variant: tells apart specs that take turns, so that each keeps its plan.
 
         Raises:
             DesyncError: the ranks' plans differ.
@@ -64,12 +71,12 @@ class PlanBook:
         record = self._records.get(mode)
         if record is None:
             return None
-        plan = self._plans.get((mode, stale))
-        if plan is None or plan.spec != spec:
-            plan = make_plan(spec, record, mode=mode[0], prefetch=self._prefetch, stale=stale)
+        plan = self._plans.get((mode, stale, variant))
+        if plan is None or plan.spec != spec or plan.prefetch != prefetch:
+            plan = make_plan(spec, record, mode=mode[0], prefetch=prefetch, stale=stale)
             validate(plan)
             self._control.agree("plan", plan.hash)
-            self._plans[mode, stale] = plan
+            self._plans[mode, stale, variant] = plan
         self._latest[mode[0]] = plan
         return plan
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import torch
 
-from overlap.config import ShardOptions
 from overlap.schedule.spec import NO_SLOT, UnitSpec, ring_slots
 from overlap.shard.slot import Slot
 from overlap.shard.unit import Unit
@@ -43,19 +42,19 @@ class SlotMap:
     def specs(self, units: Sequence[Unit]) -> tuple[UnitSpec, ...]:
         """What the planner needs to know."""
         return tuple(
-            UnitSpec(unit.name, slot, unit.gather_bytes, unit.slot_bytes, unit.leaf, unit.options.resident)
+            UnitSpec(unit.name, slot, unit.gather_bytes, unit.slot_bytes, unit.leaf, unit.resident)
             for unit, slot in zip(units, self.of_unit, strict=True)
         )
 
 
-def place_units(units: Sequence[Unit], order: tuple[int, ...], options: ShardOptions, device: torch.device) -> SlotMap:
+def place_units(units: Sequence[Unit], order: tuple[int, ...], prefetch: int, device: torch.device) -> SlotMap:
     """Allocate slots and give every unit its own.
 
-    Stage 3: leaf units share a ring of ``prefetch + 1``: one computes while ``prefetch`` arrive. Without reshard after
-    forward, and where parameters are resident (stages 1 and 2), each unit has a slot to itself.
+    Leaf units that let their parameters go share a ring of ``prefetch + 1``: one computes while ``prefetch`` arrive.
+    Every other unit has a slot to itself.
     """
-    shares = tuple(_shares(unit) for unit in units)
-    ring = options.prefetch + 1
+    shares = tuple(unit.shares_slot for unit in units)
+    ring = prefetch + 1
     numbers = ring_slots(order, shares, ring)
     of_unit = tuple(number if unit.slot_bytes else NO_SLOT for unit, number in zip(units, numbers, strict=True))
     sizes: dict[int, int] = {}
@@ -69,7 +68,3 @@ def place_units(units: Sequence[Unit], order: tuple[int, ...], options: ShardOpt
     for unit, number in zip(units, of_unit, strict=True):
         unit.place(None if number == NO_SLOT else slots[number])
     return SlotMap(slots, of_unit, order, shares, ring)
-
-
-def _shares(unit: Unit) -> bool:
-    return unit.leaf and not unit.options.resident and unit.options.reshard_after_forward

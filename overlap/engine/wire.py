@@ -106,8 +106,8 @@ def wire_report(
 
 
 def _gathers_by_formula(unit: Unit) -> int:
-    if unit.options.stage == 3:
-        return 2 if unit.options.reshard_after_forward else 1
+    if unit.options.stage == 3 and not unit.resident:
+        return 2 if unit.reshard_after_forward else 1
     return 1 if unit.options.sharded else 0
 
 

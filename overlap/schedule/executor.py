@@ -163,6 +163,20 @@ class Executor:
         self._released.clear()
         self._gathered.clear()
 
+    def renew(self, spec: StepSpec) -> None:
+        """Units keep other things than before, or there are more buckets; what is gathered stays. Between passes."""
+        self.spec = spec
+
+    def fetch(self, unit: int) -> None:
+        """Gather a unit between passes; ``arrive`` waits for it."""
+        begun = self._issue(Op(Kind.BEGIN, -1, 0, (), "begun"))
+        op = Op(Kind.GATHER, unit, self.spec.units[unit].gather_bytes, (), f"gathered:{unit}")
+        self._issue(op, extra=(begun, self._released.get(self.spec.units[unit].slot, DONE)))
+
+    def arrive(self, unit: int) -> None:
+        """Let compute wait for a unit's gather."""
+        self._await_gather(unit)
+
     # -- following the plan ------------------------------------------------------------------------------------
 
     def _reset(self, plan: Plan | None, reduce_order: Sequence[int]) -> None:

@@ -59,6 +59,7 @@ class ShardedParam:
         used: a gradient has come in since gradients were last reduced.
         has_moments: an ``overlap.AdamW`` keeps state for it.
         discard: what has been accumulated without reduction is to be forgotten.
+        shown_version: version counter of ``working`` when it was last shown.
         seen_version: version counters of ``public`` when the compute-dtype shard was last made from it.
     """
 
@@ -74,12 +75,14 @@ class ShardedParam:
     discard: bool = False
     has_moments: bool = False
     seen_version: tuple[int, int] = NEVER
+    shown_version: int = 0
 
-    def check_public(self) -> None:
-        """As ``Unit.check_faces``, for one parameter."""
+    def check_public(self, *, held: bool = False) -> None:
+        """As ``Unit.check_faces``, for one parameter; ``held`` says that the full face is shown."""
+        expected = self.working if held else self.public
         for owner in self.owners:
             found = owner.table.get(owner.attribute)
-            if found is not self.public:
+            if found is not expected and found is not self.public:
                 cure = "copy values into it, e.g. load_state_dict(assign=False)"
                 got = f"another {type(found).__name__}"
                 raise StateError(message(f"parameter {self.fqn!r}", "stay the object that sharding made", got, cure))
@@ -93,8 +96,20 @@ class ShardedParam:
 
     def show_working(self) -> None:
         """Register the full face."""
+        assert self.working is not None
+        self.shown_version = self.working._version
         for owner in self.owners:
             owner.table[owner.attribute] = self.working
+
+    def check_unedited(self) -> None:
+        """As ``Unit.check_unedited``, for one parameter. Gathers write through an alias that this does not count."""
+        if self.working is not None and self.working._version != self.shown_version:
+            self.shown_version = self.working._version
+            subject, cure = (
+                f"full parameter {self.fqn!r}",
+                "edit the sharded one between passes, or use summon_full_params",
+            )
+            raise StateError(message(subject, "stay unedited", "an in-place change, which would be lost", cure))
 
 
 def local_rows(flat: Tensor, layout: ParamLayout, rank: int) -> Tensor:

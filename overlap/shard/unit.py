@@ -25,6 +25,10 @@ class Unit:
         leaf: no other unit lies inside it, and none uses its parameters.
         borrowed: parameters of other units that modules of this one hold, too.
         lenders: the units they belong to; the engine fills it in.
+        reshard_after_forward: full parameters leave after forward; at first as in ``options``.
+        reshard_after_backward: they leave after backward.
+        held: they were brought by hand and stay until they are let go by hand.
+        own_slot: it has been held before, and keeps the memory for it.
         pieces: what one gather moves, once ``place`` has been called.
     """
 
@@ -34,12 +38,17 @@ class Unit:
     leaf: bool
     borrowed: tuple[ShardedParam, ...] = ()
     lenders: tuple[Unit, ...] = ()
+    reshard_after_forward: bool = True
+    reshard_after_backward: bool = True
+    held: bool = False
+    own_slot: bool = False
     pieces: tuple[Piece, ...] = ()
     slot: Slot | None = None
     _params: tuple[ShardedParam, ...] = field(default=())
 
     def __post_init__(self) -> None:
         """Cache the parameter list: showing a face walks it four times a step."""
+        self.reshard_after_forward = self.options.reshard_after_forward
         self._params = tuple(param for flat in self.flats for param in flat.params)
 
     @property
@@ -51,6 +60,16 @@ class Unit:
     def sharded_flats(self) -> Iterator[Flat]:
         """The flats that a gather moves."""
         return (flat for flat in self.flats if not flat.key.replicated)
+
+    @property
+    def resident(self) -> bool:
+        """Whether full parameters stay from step to step."""
+        return self.options.resident or self.held or not self.reshard_after_backward
+
+    @property
+    def shares_slot(self) -> bool:
+        """Whether others may use its slot between its forward and its backward."""
+        return self.leaf and self.reshard_after_forward and not self.own_slot and not self.resident
 
     @property
     def slot_bytes(self) -> int:
@@ -89,7 +108,7 @@ class Unit:
             StateError: a parameter was replaced.
         """
         for param in self._params:
-            param.check_public()
+            param.check_public(held=self.held)
 
     @property
     def thawing(self) -> list[Flat]:
@@ -103,9 +122,19 @@ class Unit:
             param.show_working()
 
     def show_public(self) -> None:
-        """Let everyone else see sharded ones."""
+        """Let everyone else see sharded ones, unless full ones are held by hand."""
+        if not self.held:
+            for param in self._params:
+                param.show_public()
+
+    def check_unedited(self) -> None:
+        """Refuse in-place changes of full parameters, which would be lost.
+
+        Raises:
+            StateError: naming the parameter.
+        """
         for param in self._params:
-            param.show_public()
+            param.check_unedited()
 
 
 def _full_bytes(flat: Flat) -> int:

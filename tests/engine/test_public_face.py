@@ -171,7 +171,7 @@ def test_tied_weights_stay_tied_and_train_as_in_one_process(ranks: Ranks, stage:
     ranks(2, _trains_tied, stage)
 
 
-UNSUPPORTED = ("unshard", "reshard", "set_reshard_after_forward", "set_modules_to_forward_prefetch")
+UNSUPPORTED = ("set_custom_all_gather", "set_all_reduce_hook", "set_unshard_in_backward")
 
 
 def _refuses_by_name() -> None:
