@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from overlap.engine.adamw import AdamW
     from overlap.engine.api import fully_shard, shard
     from overlap.engine.engine import Engine
-    from overlap.engine.module import ShardedModule, engine_of
+    from overlap.engine.module import ShardedModule, engine_of, register_forward_method
     from overlap.engine.norm import clip_grad_norm_
+    from overlap.engine.summon import summon_full_params
 
 __version__ = "0.1.0"
 
@@ -32,7 +33,9 @@ __all__ = [
     "clip_grad_norm_",
     "engine_of",
     "fully_shard",
+    "register_forward_method",
     "shard",
+    "summon_full_params",
 ]
 
 _HOMES = {
@@ -42,7 +45,9 @@ _HOMES = {
     "clip_grad_norm_": "norm",
     "engine_of": "module",
     "fully_shard": "api",
+    "register_forward_method": "module",
     "shard": "api",
+    "summon_full_params": "summon",
 }
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from types import MethodType
 
 import torch
 import torch.distributed as dist
@@ -75,6 +76,13 @@ def at_end_of_backward(callback: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(callback)
 
 
+def is_fsdp_forward_method(value: object) -> bool:
+    """Whether ``torch.distributed.fsdp.register_fsdp_forward_method`` has made it."""
+    # Its qualified name is the wrapped method's; that of its code is not.
+    code = value.__code__ if isinstance(value, MethodType) and hasattr(value, "__code__") else None
+    return code is not None and code.co_qualname == "register_fsdp_forward_method.<locals>.wrapped_method"
+
+
 def on_accumulated(param: Tensor, hook: Callable[[Tensor], None]) -> RemovableHandle:
     """Call ``hook`` each time a gradient has been accumulated into a leaf, until the handle is removed."""
     wanted = param.requires_grad
@@ -105,6 +113,24 @@ def put_into(held: Tensor, given: DTensor) -> None:
     assert isinstance(held, DTensor)
     held.data = given
     held._local_tensor, held._spec = given._local_tensor, given._spec
+
+
+def gradient_hooks(param: Tensor) -> list[Callable[[Tensor], Tensor | None]]:
+    """What ``register_hook`` was called with."""
+    return list((param._backward_hooks or {}).values())
+
+
+def accumulation_hooks(param: Tensor) -> list[Callable[[Tensor], None]]:
+    """What ``register_post_accumulate_grad_hook`` was called with."""
+    return list((param._post_accumulate_grad_hooks or {}).values())
+
+
+def share_hooks(of: Tensor, to: Tensor) -> None:
+    """Give a parameter the hooks of another; handles of either remove them from both."""
+    if of._backward_hooks:
+        to._backward_hooks = of._backward_hooks
+    if of._post_accumulate_grad_hooks:
+        to._post_accumulate_grad_hooks = of._post_accumulate_grad_hooks
 
 
 def base_of(tensor: Tensor) -> Tensor | None:

@@ -76,7 +76,7 @@ def _check_module(module: object) -> None:
         raise ConfigError(
             message("module", "be a torch.nn.Module", type(module).__name__, "pass the model or one of its blocks")
         )
-    if type(module).forward is nn.Module.forward:
+    if type(module).forward is nn.Module.forward and "forward" not in module.__dict__:
         got, cure = f"a {type(module).__name__}", "shard the modules inside it"
         raise ConfigError(message("module", "have a forward to be gathered for", got, cure))
     if is_unit(module):

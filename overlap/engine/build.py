@@ -28,6 +28,7 @@ from overlap.shard.param import (
     mark_replaced,
     replaced_by,
     retie,
+    rows_in,
 )
 from overlap.shard.partition import own_modules, own_parameters
 from overlap.shard.unit import Unit
@@ -215,10 +216,8 @@ def _build_flat(
     for original, place in zip(originals, layout.params, strict=True):
         name, owners = named[original]
         local = local_rows(flat.master, place, flat.rank)
-        start, rows = place.rows_of(flat.rank)
         with torch.no_grad():
-            full = original.detach()
-            local.copy_(full.narrow(place.dim, start, rows) if place.shape else full)
+            local.copy_(rows_in(original.detach(), place, flat.rank))
         public = make_public(as_dtensor(local, place, group.mesh, replicated=key.replicated), original)
         flat.add(ShardedParam(name, owners, place, key.trainable, public))
     return flat

@@ -76,7 +76,8 @@ class Engine:
         self._backward: list[Unit] = []
         self._suspended: list[Unit] = []
         self._end: weakref.ref[Callable[[], None]] | None = None
-        self._mode = ("", 0)
+        self._mode = ("", 0, "")
+        self.summoned = False  # full plain parameters are registered, and nothing is to be done
         if self._watch is not None:
             self._watch.clock = self.lanes.compute.clock
         # A model that is dropped without close() must not leave threads and hooks behind.
@@ -90,11 +91,11 @@ class Engine:
 
     # -- forward -----------------------------------------------------------------------------------------------
 
-    def enter_forward(self, unit: Unit) -> None:
-        """A unit's forward is about to run."""
+    def enter_forward(self, unit: Unit, method: str = "") -> None:
+        """A unit's forward, or another method of it, is about to run."""
         if not self._in_backward:
             if not self._forward:
-                self._begin_pass(unit)
+                self._begin_pass(unit, method)
         elif unit.leaf and unit not in self._backward:
             self._suspend_leaves()
         for each in (*unit.lenders, unit):
@@ -153,14 +154,14 @@ class Engine:
         if not self._in_backward:
             self._abandon()
 
-    def _begin_pass(self, entry: Unit) -> None:
+    def _begin_pass(self, entry: Unit, method: str) -> None:
         self.recover()
         for unit in self.units:
             unit.check_faces()
         if thawing := [flat for unit in self.units for flat in unit.thawing]:
             self._thaw(thawing)
         self.residency.refresh()
-        self._mode = ("train" if torch.is_grad_enabled() else "eval", self._index[id(entry)])
+        self._mode = ("train" if torch.is_grad_enabled() else "eval", self._index[id(entry)], method)
         self.ledger.begin(train=self._mode[0] == "train")
         if self._watch is not None:
             self._watch.next_step()
@@ -185,7 +186,7 @@ class Engine:
             return None, self.residency.begin()
         order = self.plans.settle(self._mode)
         # Only a step of the whole model tells the order, not one of a block alone.
-        if order is not None and self._mode == ("train", 0) and self.residency.follow(order):
+        if order is not None and self._mode == ("train", 0, "") and self.residency.follow(order):
             self.executor.relocate(self._spec())
         residency, spec = self.residency, self.executor.spec
         stale = residency.begin()
@@ -281,6 +282,8 @@ class Engine:
         self.executor.finish()
         if reducing and self.gradients.replicating:
             self.gradients.publish()
+        else:
+            self.gradients.restore()
         for unit in self.units:
             unit.show_public()
         self._end = None
@@ -338,6 +341,20 @@ class Engine:
             self._keep_otherwise(moves=False)
             self.residency.dropped(self._index[id(unit)])
             unit.check_unedited()
+
+    def begin_summon(self) -> None:
+        """Full plain parameters are about to be registered by others."""
+        self._between_passes("summon_full_params")
+        if self.summoned or self.residency.held:
+            got = "a second call inside" if self.summoned else "units that unshard() holds"
+            raise StateError(message("summon_full_params()", "find sharded parameters", got, "leave that first"))
+        self.summoned = True
+
+    def end_summon(self) -> None:
+        """Back to the public faces."""
+        self.summoned = False
+        for unit in self.units:
+            unit.show_public()
 
     def keep_otherwise(self) -> None:
         """Units have been told to keep their parameters for longer or for shorter: lay out slots anew."""

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch.distributed.tensor import DTensor
 
 from overlap import ops
 from overlap.comm.collective import Communicator
 from overlap.comm.control import ControlChannel
 from overlap.comm.volume import Collective, wire_bytes
 from overlap.config import ShardOptions
+from overlap.engine import gradient_face as faces
 from overlap.schedule.spec import BucketSpec
 from overlap.shard.bucket import Bucket, make_buckets
 from overlap.shard.flat import Flat
@@ -142,12 +142,19 @@ class Gradients:
             bucket.forget_discarded()
         for param in self.params:
             param.arrived = False
+            faces.hide(param)
 
     def abandon(self) -> None:
         """Forget what an unfinished backward has left."""
         for param in self.params:
             assert param.working is not None
             param.working.grad = None
+        self.restore()
+
+    def restore(self) -> None:
+        """Show again what was shown before a backward that has reduced nothing."""
+        for param in self.params:
+            faces.restore(param)
 
     def arrived(self, param: ShardedParam) -> int | None:
         """A gradient is there; the bucket that it completes, if it does."""
@@ -179,12 +186,11 @@ class Gradients:
         bucket.packed = True
 
     def _prepare(self, bucket: Bucket) -> bool:
-        """Make the gradient memory agree with what users see in ``public.grad``; True if anything is to be kept."""
-        fresh = [param for param in bucket.params if param.public.grad is None]
-        if len(fresh) == len(bucket.params):
+        """Make room for what the reduction adds to; True if anything is to be kept."""
+        if not any(param.kept for param in bucket.params):
             return False
         for param in bucket.params:
-            _sync_with_public(param)
+            faces.make_room(param)
         return True
 
     def reduce(self, number: int) -> None:
@@ -255,12 +261,10 @@ class Gradients:
         return any(param.used for param in self.params)
 
     def publish(self) -> None:
-        """Show reduced gradients as ``.grad`` of the public parameters."""
+        """Show reduced gradients as ``.grad`` of the public parameters, and run their hooks."""
         for param in self.params:
-            if param.used:
-                param.used = False
-                if param.public.grad is not param.gradient:
-                    param.public.grad = param.gradient
+            if param.used or param.kept:
+                faces.publish(param)
 
 
 def _needs_turn(bucket: Bucket) -> bool:
@@ -287,17 +291,7 @@ def _give_gradient(flat: Flat, dtype: torch.dtype) -> None:
 def _taken_gradient(param: ShardedParam) -> torch.Tensor | None:
     assert param.working is not None
     grad, param.working.grad = param.working.grad, None
+    if grad is not None and grad.layout != torch.strided:  # of nn.Embedding(sparse=True)
+        grad = grad.to_dense()
     # Packed in the order in which elements are stored: for most parameters, the tensor as it is.
     return grad.movedim(param.layout.dim, 0) if grad is not None and param.layout.dim else grad
-
-
-def _sync_with_public(param: ShardedParam) -> None:
-    shown = param.public.grad
-    if shown is param.gradient:
-        return
-    assert param.gradient is not None
-    mine = param.gradient.to_local()
-    if shown is None:
-        mine.zero_()
-    else:  # the user put another tensor there: go on from its values
-        mine.copy_(shown.to_local() if isinstance(shown, DTensor) else shown)

@@ -74,9 +74,9 @@ def refuse_unseen(unit: Unit) -> None:
     raise StateError(
         message(
             f"outputs of unit {unit.name!r}",
-            "hold their tensors where they can be found: tensors, lists, tuples, dicts, dataclasses",
+            "hold their tensors where they can be found: in containers or attributes",
             "a backward that the engine did not see coming, so that its parameters may be gone",
-            "return tensors in one of these containers",
+            "return tensors so, or use stage 2",
         )
     )
 

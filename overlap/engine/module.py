@@ -11,12 +11,14 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial, wraps
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
+from overlap import _compat
 from overlap.config import ShardOptions
 from overlap.engine.build import ShardGroup
 from overlap.engine.by_hand import UnshardHandle
@@ -42,22 +44,26 @@ class ShardedModule(FSDPModule):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module with full parameters."""
-        unit = unit_of(self)
-        engine = engine_of(self)
-        if unit.options.param_dtype is not None and unit.options.cast_forward_inputs:
-            args, kwargs = cast_floating((args, kwargs), unit.options.param_dtype)
-        try:
-            engine.enter_forward(unit)
-            outputs = super().__call__(*args, **kwargs)  # type: ignore[misc]
-        except BaseException:
-            engine.interrupt(unit)
-            raise
-        engine.exit_forward(unit)
-        if unit.options.output_dtype is not None:
-            outputs = cast_floating(outputs, unit.options.output_dtype)
-        if torch.is_grad_enabled():
-            watch_outputs(outputs, (args, kwargs), unit, engine.backward_trigger(unit))
-        return outputs
+        return run_through_engine(self, super().__call__, args, kwargs)  # type: ignore[misc]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Torch's ``register_fsdp_forward_method`` sets a wrapper of its own: use ours."""
+        if _compat.is_fsdp_forward_method(value):
+            register_forward_method(self, name)  # type: ignore[arg-type]
+        else:
+            super().__setattr__(name, value)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        """Refused: a copy would share the engine's buffers, or have none.
+
+        Raises:
+            StateError: always.
+        """
+        cure = (
+            "build and shard a second model and load_state_dict() into it; for an average of the weights keep "
+            "{name: p.detach().clone()} of its parameters"
+        )
+        raise StateError(message("sharded model", "not be copied", "a deepcopy", cure))
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
         """As ``nn.Module``'s; always the sharded faces outside forward and backward, also after a failed backward."""
@@ -236,6 +242,59 @@ for _name in [name for name in vars(FSDPModule) if not name.startswith("_") and 
     setattr(ShardedModule, _name, _refused(_name))
 
 
+def run_through_engine(
+    module: nn.Module | ShardedModule, call: Callable[..., Any], args: Any, kwargs: Any, method: str = ""
+) -> Any:
+    """Call something of a sharded module with full parameters, as its forward is called."""
+    unit = unit_of(module)
+    engine = engine_of(module)
+    if engine.summoned:  # the parameters that are registered are full and plain
+        return call(*args, **kwargs)
+    if unit.options.param_dtype is not None and unit.options.cast_forward_inputs:
+        args, kwargs = cast_floating((args, kwargs), unit.options.param_dtype)
+    try:
+        engine.enter_forward(unit, method)
+        outputs = call(*args, **kwargs)
+    except BaseException:
+        engine.interrupt(unit)
+        raise
+    engine.exit_forward(unit)
+    if unit.options.output_dtype is not None:
+        outputs = cast_floating(outputs, unit.options.output_dtype)
+    if torch.is_grad_enabled():
+        watch_outputs(outputs, (args, kwargs), unit, engine.backward_trigger(unit))
+    return outputs
+
+
+def register_forward_method(module: nn.Module, method_name: str) -> None:
+    """Let a method other than ``forward`` (``generate``, ``encode``) run with full parameters, too.
+
+    As ``torch.distributed.fsdp.register_fsdp_forward_method``, which works as well. For a module that is not sharded it
+    does nothing, so that one program serves both.
+
+    Args:
+        module: a sharded module.
+        method_name: of a method of its class.
+
+    Raises:
+        ConfigError: its class has no such method.
+    """
+    if not is_unit(module):
+        return
+    cls = type(module)
+    method = getattr(cls, method_name, None)
+    if not callable(method):
+        got, cure = f"no {method_name!r}", "name a method of its class"
+        raise ConfigError(message(f"class {cls.__name__}", "have the method", got, cure))
+
+    @wraps(method)
+    def through_engine(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return run_through_engine(self, partial(method, self), args, kwargs, method_name)
+
+    # On the class, which this module has for itself: a bound method on the module would keep it alive.
+    setattr(cls, method_name, through_engine)
+
+
 def adopt(module: nn.Module, unit: Unit, group: ShardGroup) -> None:
     """Turn ``module`` into a sharded module around the units inside it."""
     cls = type(module)
@@ -250,7 +309,12 @@ def adopt(module: nn.Module, unit: Unit, group: ShardGroup) -> None:
             unit_of(inner).name = name
     for name, param in nn.Module.named_parameters(module):
         if (home := home_of(param)) is not None:
-            home.param.fqn = name
+            home.param.fqn = _without_wrappers(name)
+
+
+def _without_wrappers(name: str) -> str:
+    """The name that a parameter has without ``torch.compile`` and torch's ``checkpoint_wrapper`` around its module."""
+    return name.replace("_orig_mod.", "").replace("_checkpoint_wrapped_module.", "")
 
 
 def is_unit(module: nn.Module) -> bool:

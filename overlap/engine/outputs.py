@@ -34,9 +34,9 @@ def watch_outputs(outputs: Any, inputs: Any, unit: Unit, trigger: Callable[..., 
         raise StateError(
             message(
                 f"outputs of unit {unit.name!r}",
-                "hold their tensors where they can be found: tensors, lists, tuples, dicts, dataclasses",
+                "hold their tensors where they can be found: in containers or attributes",
                 f"a {type(outputs).__name__} without any",
-                "return tensors in one of these containers, or use stage 2",
+                "return tensors so, or use stage 2",
             )
         )
 

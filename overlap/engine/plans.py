@@ -11,8 +11,8 @@ from overlap.schedule.planner import make_plan
 from overlap.schedule.spec import StepSpec
 from overlap.schedule.validate import validate
 
-Mode = tuple[str, int]
-"""``train`` or ``eval``, and the index of the unit that the pass enters first."""
+Mode = tuple[str, int, str]
+"""``train`` or ``eval``, the index of the unit that the pass enters first, and by which method if not by forward."""
 
 
 class PlanBook:

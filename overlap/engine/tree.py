@@ -1,29 +1,51 @@
-"""Tensors inside the inputs and outputs of a module: tensors, lists, tuples, dicts, namedtuples, dataclasses."""
+"""Tensors inside the inputs and outputs of a module: lists, tuples, dicts, dataclasses, attributes of any object.
+
+Tensors are found everywhere, and replaced (cast) in the containers that can be built anew; other objects are passed on.
+"""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+_PLAIN = (str, bytes, bool, int, float, complex, torch.dtype, torch.device, torch.Size, type(None))
+# Of these, what they hold is not what a module takes or returns.
+_CLOSED = (type, nn.Module, ModuleType, FunctionType, MethodType, BuiltinFunctionType)
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """All tensors of a nested value, depth first."""
+def tensors_in(value: Any, seen: set[int] | None = None) -> Iterator[Tensor]:
+    """All tensors of a nested value, depth first; ``seen`` are objects that have been looked into."""
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from tensors_in(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from tensors_in(item)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from tensors_in(getattr(value, field.name))
+    elif not isinstance(value, _PLAIN):
+        seen = set() if seen is None else seen
+        if id(value) not in seen:
+            seen.add(id(value))
+            for item in _items(value):
+                yield from tensors_in(item, seen)
+
+
+def _items(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    if isinstance(value, list | tuple | set | frozenset):
+        return value
+    if isinstance(value, _CLOSED):
+        return ()
+    slots = (name for cls in type(value).__mro__ for name in _slots_of(cls))
+    named = (getattr(value, name) for name in slots if hasattr(value, name))
+    return (*getattr(value, "__dict__", {}).values(), *named)
+
+
+def _slots_of(cls: type) -> Iterable[str]:
+    slots = cls.__dict__.get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
 def hides_something(value: Any) -> bool:
@@ -34,7 +56,7 @@ def hides_something(value: Any) -> bool:
         return any(map(hides_something, value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return any(hides_something(getattr(value, field.name)) for field in dataclasses.fields(value))
-    return not isinstance(value, Tensor | str | bytes | bool | int | float | complex | torch.dtype | torch.Size | None)
+    return not isinstance(value, (Tensor, *_PLAIN))
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:

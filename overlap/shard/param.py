@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
+from overlap import _compat
 from overlap.errors import StateError, message
 from overlap.shard.layout import ParamLayout
 
@@ -58,6 +59,8 @@ class ShardedParam:
         arrived: a gradient has come in during the running backward.
         used: a gradient has come in since gradients were last reduced.
         has_moments: an ``overlap.AdamW`` keeps state for it.
+        kept: ``gradient`` holds what was shown before the running backward.
+        aside: that part of it, while hooks are to see the other alone.
         discard: what has been accumulated without reduction is to be forgotten.
         shown_version: version counter of ``working`` when it was last shown.
         seen_version: version counters of ``public`` when the compute-dtype shard was last made from it.
@@ -72,6 +75,8 @@ class ShardedParam:
     gradient: DTensor | None = None
     arrived: bool = False
     used: bool = False
+    kept: bool = False
+    aside: Tensor | None = None
     discard: bool = False
     has_moments: bool = False
     seen_version: tuple[int, int] = NEVER
@@ -119,6 +124,12 @@ def local_rows(flat: Tensor, layout: ParamLayout, rank: int) -> Tensor:
     return as_shaped(stored, layout, rows)
 
 
+def rows_in(full: Tensor, layout: ParamLayout, rank: int) -> Tensor:
+    """This rank's rows of a full parameter."""
+    start, rows = layout.rows_of(rank)
+    return full.narrow(layout.dim, start, rows) if layout.shape else full
+
+
 def as_shaped(stored: Tensor, layout: ParamLayout, rows: int) -> Tensor:
     """View contiguous elements of ``rows`` rows in the parameter's own order of dimensions."""
     if not layout.shape:
@@ -136,9 +147,10 @@ def as_dtensor(local: Tensor, layout: ParamLayout, mesh: DeviceMesh, *, replicat
 
 
 def make_public(local: DTensor, original: nn.Parameter) -> nn.Parameter:
-    """The public parameter; keeps the original's attributes."""
+    """The public parameter; keeps the original's attributes and hooks."""
     public = nn.Parameter(local, requires_grad=original.requires_grad)
     public.__dict__.update(original.__dict__)
+    _compat.share_hooks(original, public)
     return public
 
 
