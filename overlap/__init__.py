@@ -14,9 +14,11 @@ from overlap.errors import ConfigError, DesyncError, OverlapError, StateError
 if TYPE_CHECKING:
     from overlap.engine.adamw import AdamW
     from overlap.engine.api import fully_shard, shard
+    from overlap.engine.call import register_forward_method
     from overlap.engine.engine import Engine
-    from overlap.engine.module import ShardedModule, engine_of, register_forward_method
+    from overlap.engine.module import ShardedModule
     from overlap.engine.norm import clip_grad_norm_
+    from overlap.engine.registry import engine_of
     from overlap.engine.summon import summon_full_params
 
 __version__ = "0.1.0"
@@ -43,9 +45,9 @@ _HOMES = {
     "Engine": "engine",
     "ShardedModule": "module",
     "clip_grad_norm_": "norm",
-    "engine_of": "module",
+    "engine_of": "registry",
     "fully_shard": "api",
-    "register_forward_method": "module",
+    "register_forward_method": "call",
     "shard": "api",
     "summon_full_params": "summon",
 }

@@ -120,6 +120,14 @@ def gradient_hooks(param: Tensor) -> list[Callable[[Tensor], Tensor | None]]:
     return list((param._backward_hooks or {}).values())
 
 
+def on_gradient(param: Tensor, hook: Callable[[Tensor], None]) -> None:
+    """Call ``hook`` with each gradient of a leaf before it is accumulated."""
+    wanted = param.requires_grad
+    param.requires_grad_()  # torch takes no hook for a leaf that is frozen for now
+    param.register_hook(hook)  # type: ignore[no-untyped-call]
+    param.requires_grad_(wanted)
+
+
 def accumulation_hooks(param: Tensor) -> list[Callable[[Tensor], None]]:
     """What ``register_post_accumulate_grad_hook`` was called with."""
     return list((param._post_accumulate_grad_hooks or {}).values())

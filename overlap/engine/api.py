@@ -11,7 +11,8 @@ from overlap.config import ShardOptions, options_from
 from overlap.engine import guard
 from overlap.engine.build import build_unit
 from overlap.engine.mesh import shard_group
-from overlap.engine.module import adopt, is_unit
+from overlap.engine.module import adopt
+from overlap.engine.registry import is_unit
 from overlap.errors import ConfigError, StateError, message
 from overlap.shard.partition import UnitRule, find_units
 

@@ -34,6 +34,12 @@ class Bindings:
         name = named[op.index].name
         return Job(op.records, op.kind, name, op.bytes, self._work(op), self._scope(op, name))
 
+    def waited_for(self, event: str) -> str:
+        """The unit or bucket that an event is about: ``gathered:3#2`` is unit 3's, ``reduced:1`` bucket 1's."""
+        kind, _, index = event.partition(":")
+        named = self._units if kind == "gathered" else self._gradients.buckets
+        return named[int(index.partition("#")[0])].name if index else ""
+
     def _work(self, op: Op) -> Callable[[], None] | None:
         if op.kind is Kind.GATHER:
             return partial(self._gather.all_gather, self._units[op.index].pieces, "gather")

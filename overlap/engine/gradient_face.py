@@ -1,14 +1,17 @@
 """``.grad`` of a public parameter around a backward.
 
-    hide         what is shown goes into the flat and out of autograd's sight: a lane will write to it
-    make_room    before a reduction that adds to it
+    keep         what is shown stays in the flat, where reductions add to it
+    make_room    before a reduction that adds
     publish      the sum is shown; hooks of the parameter run, once, on what this backward has reduced
 
-A loss may use a public parameter directly, say for a penalty on all weights. Autograd then leaves a gradient on it,
-which is added.
+A loss may use a public parameter directly, say for a penalty on all weights. Autograd then leaves a gradient on it: it
+must not be added in place to memory that a lane writes to, so it is caught beside what is shown, and added at the end.
 """
 
 from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -18,19 +21,37 @@ from overlap import _compat
 from overlap.shard.param import ShardedParam
 
 
-def hide(param: ShardedParam) -> None:
-    """Keep a gradient that is shown, in our memory; also one that the user put in place of ours."""
+class _Beside:
+    """Runs before autograd adds to ``.grad`` of a public parameter: lets it start from None instead."""
+
+    def __init__(self, param: ShardedParam) -> None:
+        self._param = weakref.ref(param)
+
+    def __call__(self, grad: Tensor) -> None:
+        param = self._param()
+        if param is not None and param.reducing and param.public.grad is param.gradient:
+            param.hidden = True
+            param.public.grad = None
+
+
+def watch_direct(param: ShardedParam) -> None:
+    """Catch gradients that reach a public parameter directly."""
+    if not any(isinstance(hook, _Beside) for hook in _compat.gradient_hooks(param.public)):
+        _compat.on_gradient(param.public, _Beside(param))
+
+
+def keep(param: ShardedParam) -> None:
+    """A backward begins: take a gradient that is shown into our memory, if the user has put another in its place."""
     shown = param.public.grad
-    param.kept = shown is not None
-    if shown is not None:
-        if shown is not param.gradient:
-            _rows(param).copy_(local_of(shown, param))
-        param.public.grad = None
+    param.reducing, param.kept = True, shown is not None
+    if shown is not None and shown is not param.gradient:
+        _rows(param).copy_(local_of(shown, param))
+        param.public.grad = param.gradient
 
 
 def make_room(param: ShardedParam) -> None:
     """Let a reduction add: to zeros where nothing is kept, or where hooks must see the reduced part alone."""
-    if param.kept and _compat.gradient_hooks(param.public):
+    if param.kept and _hooks(param):
         param.aside = _rows(param).clone()
     if not param.kept or param.aside is not None:
         _rows(param).zero_()
@@ -40,22 +61,27 @@ def make_room(param: ShardedParam) -> None:
 def publish(param: ShardedParam) -> None:
     """Show the gradient, after the parameter's hooks have seen it."""
     if param.used:
-        _run_hooks(param)
-    _add_kept(param)
-    param.public.grad = param.gradient
+        for hook in _hooks(param):
+            assert param.gradient is not None
+            changed = hook(param.gradient)
+            if changed is not None:
+                _rows(param).copy_(local_of(changed, param))
+    _bring_together(param)
     if param.used:
-        for hook in _compat.accumulation_hooks(param.public):
-            hook(param.public)
-    param.used = param.kept = False
+        for accumulated in _compat.accumulation_hooks(param.public):
+            accumulated(param.public)
+    param.used = param.reducing = False
 
 
 @torch.no_grad()
 def restore(param: ShardedParam) -> None:
-    """Show what was kept, where nothing was reduced."""
-    if param.kept:
-        _add_kept(param)
-        param.public.grad = param.gradient
-        param.kept = False
+    """A backward has reduced nothing, or has failed: show what was shown, unless it has been dropped since."""
+    if param.hidden and param.public.grad is not None:
+        _bring_together(param)
+    elif param.aside is not None and param.public.grad is param.gradient:
+        _rows(param).add_(param.aside)
+    param.hidden = param.kept = param.reducing = False
+    param.aside = None
 
 
 def local_of(grad: Tensor, param: ShardedParam) -> Tensor:
@@ -68,24 +94,23 @@ def local_of(grad: Tensor, param: ShardedParam) -> Tensor:
     return grad.to_local()
 
 
+def _bring_together(param: ShardedParam) -> None:
+    """Add what was set aside for hooks, and what autograd has left on the public parameter, and show the sum."""
+    if param.aside is not None:
+        _rows(param).add_(param.aside)
+        param.aside = None
+    direct = param.public.grad
+    if direct is not None and direct is not param.gradient:
+        _rows(param).add_(local_of(direct, param))
+    if direct is not param.gradient:
+        param.public.grad = param.gradient
+    param.kept = param.hidden = False
+
+
 def _rows(param: ShardedParam) -> Tensor:
     assert param.gradient is not None
     return param.gradient.to_local()
 
 
-def _add_kept(param: ShardedParam) -> None:
-    """Add what was set aside for hooks, and what autograd has left on the public parameter meanwhile."""
-    if param.aside is not None:
-        _rows(param).add_(param.aside)
-        param.aside = None
-    direct = param.public.grad
-    if direct is not None:
-        _rows(param).add_(local_of(direct, param))
-
-
-def _run_hooks(param: ShardedParam) -> None:
-    assert param.gradient is not None
-    for hook in _compat.gradient_hooks(param.public):
-        changed = hook(param.gradient)
-        if changed is not None:
-            _rows(param).copy_(local_of(changed, param))
+def _hooks(param: ShardedParam) -> list[Callable[[Tensor], Tensor | None]]:
+    return [hook for hook in _compat.gradient_hooks(param.public) if not isinstance(hook, _Beside)]

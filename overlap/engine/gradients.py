@@ -72,6 +72,8 @@ class Gradients:
         self._bucket_of = {id(param): n for n, bucket in enumerate(self.buckets) for param in bucket.params}
         for flat in (flat for unit in units for flat in unit.flats if flat.key.trainable):
             _give_gradient(flat, options.grad_dtype)
+        for param in self.params:
+            faces.watch_direct(param)
         self.ring = self._make_ring()
 
     @property
@@ -142,7 +144,7 @@ class Gradients:
             bucket.forget_discarded()
         for param in self.params:
             param.arrived = False
-            faces.hide(param)
+            faces.keep(param)
 
     def abandon(self) -> None:
         """Forget what an unfinished backward has left."""
@@ -265,6 +267,7 @@ class Gradients:
         for param in self.params:
             if param.used or param.kept:
                 faces.publish(param)
+            param.reducing = False
 
 
 def _needs_turn(bucket: Bucket) -> bool:

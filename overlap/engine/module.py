@@ -1,17 +1,13 @@
 """The face of a sharded module: an ``FSDPModule`` whose call goes through the engine.
 
-``fully_shard`` changes a module's class to a subclass of its own class and ``ShardedModule``. Calling it is then
-
-    enter_forward -> the module's own __call__ (with the user's hooks) -> exit_forward, backward triggers on outputs
+``fully_shard`` changes a module's class to a subclass of its own class and ``ShardedModule``.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import fields
-from functools import partial, wraps
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -19,22 +15,14 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from overlap import _compat
-from overlap.config import ShardOptions
 from overlap.engine.build import ShardGroup
 from overlap.engine.by_hand import UnshardHandle
+from overlap.engine.call import register_forward_method, run_through_engine
 from overlap.engine.engine import Engine
-from overlap.engine.outputs import watch_outputs
-from overlap.engine.tree import cast_floating
+from overlap.engine.registry import ENGINE, GROUP, ROOT, UNIT, engine_of, is_unit, unit_of
 from overlap.errors import ConfigError, StateError, message
 from overlap.shard.flat import home_of
 from overlap.shard.unit import Unit
-
-# Kept in a module's __dict__: nn.Module's attribute magic must not see them.
-_UNIT, _ROOT, _ENGINE, _GROUP = "_overlap_unit", "_overlap_root", "_overlap_engine", "_overlap_group"
-
-# A unit that leaves an option at its default follows the root, except for these: they already shaped its shards.
-_SAME_EVERYWHERE = ("stage", "param_dtype", "replicate_max_numel")
-_OF_EACH_UNIT = ("output_dtype", "cast_forward_inputs", "reshard_after_forward", "init", "init_fn")
 
 
 class ShardedModule(FSDPModule):
@@ -49,7 +37,7 @@ class ShardedModule(FSDPModule):
     def __setattr__(self, name: str, value: Any) -> None:
         """Torch's ``register_fsdp_forward_method`` sets a wrapper of its own: use ours."""
         if _compat.is_fsdp_forward_method(value):
-            register_forward_method(self, name)  # type: ignore[arg-type]
+            register_forward_method(self, name)
         else:
             super().__setattr__(name, value)
 
@@ -106,17 +94,17 @@ class ShardedModule(FSDPModule):
             recurse: must be True: gradients of a model are reduced together.
         """
         engine = self._of_whole_model("set_requires_gradient_sync", recurse=recurse)
-        engine.requires_gradient_sync = requires_gradient_sync
+        engine.passes.requires_gradient_sync = requires_gradient_sync
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """Accumulate gradients of backwards that start inside; the next one outside reduces all of them."""
-        engine = engine_of(self)
-        before, engine.requires_gradient_sync = engine.requires_gradient_sync, False
+        passes = engine_of(self).passes
+        before, passes.requires_gradient_sync = passes.requires_gradient_sync, False
         try:
             yield
         finally:
-            engine.requires_gradient_sync = before
+            passes.requires_gradient_sync = before
 
     def set_requires_all_reduce(self, requires_all_reduce: bool, *, recurse: bool = True) -> None:
         """Hybrid sharding: whether the next backwards sum gradients over all copies of the model.
@@ -128,7 +116,9 @@ class ShardedModule(FSDPModule):
             requires_all_reduce: True for the last micro-batch of a step.
             recurse: must be True, as for ``set_requires_gradient_sync``.
         """
-        self._of_whole_model("set_requires_all_reduce", recurse=recurse).requires_all_reduce = requires_all_reduce
+        self._of_whole_model(
+            "set_requires_all_reduce", recurse=recurse
+        ).passes.requires_all_reduce = requires_all_reduce
 
     def unshard(self, async_op: bool = False) -> UnshardHandle | None:
         """Bring this unit's full parameters, in compute dtype, until ``reshard()``. A collective; not recursive.
@@ -142,7 +132,7 @@ class ShardedModule(FSDPModule):
         Raises:
             StateError: inside forward or backward, where the plan decides.
         """
-        handle = engine_of(self).unshard(unit_of(self))
+        handle = engine_of(self).by_hand.unshard(unit_of(self))
         if async_op:
             return handle
         handle.wait()
@@ -154,11 +144,11 @@ class ShardedModule(FSDPModule):
         Raises:
             StateError: inside forward or backward; or full parameters were edited in place.
         """
-        engine_of(self).reshard(unit_of(self))
+        engine_of(self).by_hand.reshard(unit_of(self))
 
     def reset_iter_state(self) -> None:
         """Leave a forward or backward that has raised. The next pass does it, too."""
-        engine_of(self).reset()
+        engine_of(self).passes.reset()
 
     def set_reshard_after_forward(self, reshard_after_forward: bool, recurse: bool = True) -> None:
         """Whether full parameters leave after forward; between passes. Without effect where they are resident.
@@ -181,12 +171,12 @@ class ShardedModule(FSDPModule):
     def _keep(self, recurse: bool, name: str, value: bool) -> None:
         if not isinstance(value, bool):
             raise ConfigError(message(name, "be True or False", value, "choose one of them"))
-        for module in self.modules() if recurse else [self]:  # type: ignore[attr-defined]
-            if _UNIT in module.__dict__:
-                setattr(unit_of(module), name, value)
-        engine: Engine | None = self.__dict__[_ROOT]().__dict__.get(_ENGINE)
-        if engine is not None:
-            engine.keep_otherwise()
+        modules = self.modules() if recurse else [self]  # type: ignore[attr-defined]
+        units = [unit_of(module) for module in modules if UNIT in module.__dict__]
+        engine: Engine | None = self.__dict__[ROOT]().__dict__.get(ENGINE)
+        with nullcontext() if engine is None else engine.by_hand.keeping_otherwise(f"set_{name}"):
+            for unit in units:
+                setattr(unit, name, value)
 
     def set_modules_to_forward_prefetch(self, modules: Sequence[FSDPModule]) -> None:
         """Gather at least ``len(modules)`` units ahead, in the whole model. The plan knows which: those that come next.
@@ -195,10 +185,10 @@ class ShardedModule(FSDPModule):
             modules: sharded modules of this model.
         """
         for module in modules:
-            if _UNIT not in module.__dict__ or module.__dict__[_ROOT]() is not self.__dict__[_ROOT]():
+            if UNIT not in module.__dict__ or module.__dict__[ROOT]() is not self.__dict__[ROOT]():
                 cure = "pass modules that fully_shard was applied to"
                 raise ConfigError(message("module to prefetch", "be a unit of this model", type(module).__name__, cure))
-        engine_of(self).gather_ahead(len(modules))
+        engine_of(self).by_hand.gather_ahead(len(modules))
 
     def set_modules_to_backward_prefetch(self, modules: Sequence[FSDPModule]) -> None:
         """As ``set_modules_to_forward_prefetch``: one distance serves both ways."""
@@ -208,7 +198,7 @@ class ShardedModule(FSDPModule):
         """Nothing to say: every backward of this engine ends with its reductions done. Here for FSDP2's callers."""
 
     def _of_whole_model(self, method: str, *, recurse: bool = True) -> Engine:
-        if not recurse or self.__dict__[_ROOT]() is not self:
+        if not recurse or self.__dict__[ROOT]() is not self:
             got = "recurse=False" if not recurse else f"unit {unit_of(self).name!r}"
             cure = "set it on the outermost module"
             raise ConfigError(message(f"{method}()", "concern the whole model", got, cure))
@@ -242,69 +232,16 @@ for _name in [name for name in vars(FSDPModule) if not name.startswith("_") and 
     setattr(ShardedModule, _name, _refused(_name))
 
 
-def run_through_engine(
-    module: nn.Module | ShardedModule, call: Callable[..., Any], args: Any, kwargs: Any, method: str = ""
-) -> Any:
-    """Call something of a sharded module with full parameters, as its forward is called."""
-    unit = unit_of(module)
-    engine = engine_of(module)
-    if engine.summoned:  # the parameters that are registered are full and plain
-        return call(*args, **kwargs)
-    if unit.options.param_dtype is not None and unit.options.cast_forward_inputs:
-        args, kwargs = cast_floating((args, kwargs), unit.options.param_dtype)
-    try:
-        engine.enter_forward(unit, method)
-        outputs = call(*args, **kwargs)
-    except BaseException:
-        engine.interrupt(unit)
-        raise
-    engine.exit_forward(unit)
-    if unit.options.output_dtype is not None:
-        outputs = cast_floating(outputs, unit.options.output_dtype)
-    if torch.is_grad_enabled():
-        watch_outputs(outputs, (args, kwargs), unit, engine.backward_trigger(unit))
-    return outputs
-
-
-def register_forward_method(module: nn.Module, method_name: str) -> None:
-    """Let a method other than ``forward`` (``generate``, ``encode``) run with full parameters, too.
-
-    As ``torch.distributed.fsdp.register_fsdp_forward_method``, which works as well. For a module that is not sharded it
-    does nothing, so that one program serves both.
-
-    Args:
-        module: a sharded module.
-        method_name: of a method of its class.
-
-    Raises:
-        ConfigError: its class has no such method.
-    """
-    if not is_unit(module):
-        return
-    cls = type(module)
-    method = getattr(cls, method_name, None)
-    if not callable(method):
-        got, cure = f"no {method_name!r}", "name a method of its class"
-        raise ConfigError(message(f"class {cls.__name__}", "have the method", got, cure))
-
-    @wraps(method)
-    def through_engine(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return run_through_engine(self, partial(method, self), args, kwargs, method_name)
-
-    # On the class, which this module has for itself: a bound method on the module would keep it alive.
-    setattr(cls, method_name, through_engine)
-
-
 def adopt(module: nn.Module, unit: Unit, group: ShardGroup) -> None:
     """Turn ``module`` into a sharded module around the units inside it."""
     cls = type(module)
     module.__class__ = type(f"Sharded{cls.__name__}", (ShardedModule, cls), {"__module__": cls.__module__})
-    module.__dict__[_UNIT] = unit
-    module.__dict__[_GROUP] = group
+    module.__dict__[UNIT] = unit
+    module.__dict__[GROUP] = group
     for name, inner in module.named_modules():
         if is_unit(inner):
-            inner.__dict__[_ROOT] = weakref.ref(module)
-            if (old := inner.__dict__.pop(_ENGINE, None)) is not None:
+            inner.__dict__[ROOT] = weakref.ref(module)
+            if (old := inner.__dict__.pop(ENGINE, None)) is not None:
                 old.close()
             unit_of(inner).name = name
     for name, param in nn.Module.named_parameters(module):
@@ -317,62 +254,8 @@ def _without_wrappers(name: str) -> str:
     return name.replace("_orig_mod.", "").replace("_checkpoint_wrapped_module.", "")
 
 
-def is_unit(module: nn.Module) -> bool:
-    """Whether ``fully_shard`` has been applied to the module itself."""
-    return _UNIT in module.__dict__
-
-
-def unit_of(module: nn.Module | ShardedModule) -> Unit:
-    """The unit of a sharded module."""
-    unit: Unit = module.__dict__[_UNIT]
-    return unit
-
-
-def engine_of(module: nn.Module | ShardedModule) -> Engine:
-    """The engine that runs a sharded module; made now if no forward has made it yet (a collective then).
-
-    Raises:
-        StateError: the module is not sharded.
-        ConfigError: its units were sharded with options that must be the same everywhere.
-    """
-    if _UNIT not in module.__dict__:
-        raise StateError(
-            message(
-                "module",
-                "be sharded",
-                type(module).__name__,
-                "call overlap.fully_shard or overlap.shard on it",
-            )
-        )
-    root = module.__dict__[_ROOT]()
-    engine: Engine | None = root.__dict__.get(_ENGINE)
-    if engine is None:
-        engine = root.__dict__[_ENGINE] = _make_engine(root)
-    return engine
-
-
 def _recover(module: nn.Module | ShardedModule) -> None:
-    root = module.__dict__[_ROOT]()
-    engine: Engine | None = root.__dict__.get(_ENGINE) if root is not None else None
+    root = module.__dict__[ROOT]()
+    engine: Engine | None = root.__dict__.get(ENGINE) if root is not None else None
     if engine is not None:
-        engine.recover()
-
-
-def _make_engine(root: nn.Module) -> Engine:
-    units = [unit_of(module) for module in root.modules() if is_unit(module)]
-    options = units[0].options
-    for unit in units:
-        _check_same(unit, options)
-    # Tensors made under inference_mode could never be trained.
-    with torch.inference_mode(False), torch.no_grad():
-        return Engine(units, root.__dict__[_GROUP], options)
-
-
-def _check_same(unit: Unit, options: ShardOptions) -> None:
-    """What concerns the whole model is taken from the root: refuse another wish, do not ignore it."""
-    for field in fields(ShardOptions):
-        mine, theirs = getattr(unit.options, field.name), getattr(options, field.name)
-        wished = field.name in _SAME_EVERYWHERE or mine != field.default
-        if mine != theirs and wished and field.name not in _OF_EACH_UNIT:
-            got, cure = f"{mine} in unit {unit.name!r}", "set it on the outermost module"
-            raise ConfigError(message(field.name, f"equal the root's, {theirs}", got, cure))
+        engine.passes.recover()

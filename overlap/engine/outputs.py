@@ -30,12 +30,14 @@ def watch_outputs(outputs: Any, inputs: Any, unit: Unit, trigger: Callable[..., 
     nodes = [node for tensor in tensors_in(outputs) for node in _nodes(tensor) if id(node) not in known]
     for node in nodes:
         node.register_prehook(trigger)
-    if not nodes and unit.slot is not None and not unit.resident and hides_something(outputs):
+    gone = unit.slot is not None and not unit.resident
+    # What is trained tells by its gradient that its backward was not announced; what is frozen does not.
+    if gone and (not nodes or unit.frozen) and hides_something(outputs):
         raise StateError(
             message(
                 f"outputs of unit {unit.name!r}",
                 "hold their tensors where they can be found: in containers or attributes",
-                f"a {type(outputs).__name__} without any",
+                f"a {type(outputs).__name__} with functions or generators",
                 "return tensors so, or use stage 2",
             )
         )

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from overlap.engine.module import engine_of, is_unit, unit_of
+from overlap.engine.registry import engine_of, is_unit, unit_of
 from overlap.errors import ConfigError, StateError, message
 from overlap.shard.flat import home_of
 from overlap.shard.param import ShardedParam, rows_in
@@ -70,14 +70,14 @@ def summon_full_params(
         raise ConfigError(message("module", "be sharded or hold sharded ones", type(module).__name__, cure))
     engines = list({id(engine): engine for engine in map(engine_of, modules)}.values())
     for engine in engines:
-        engine.begin_summon()
+        engine.by_hand.begin_summon()
     try:
         summoned = _summon(modules, show=not rank0_only or dist.get_rank() == 0, to_cpu=offload_to_cpu)
         yield
         _finish(summoned, writeback=writeback)
     finally:
         for engine in engines:
-            engine.end_summon()
+            engine.by_hand.end_summon()
 
 
 @torch.no_grad()

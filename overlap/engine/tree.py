@@ -8,27 +8,37 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 _PLAIN = (str, bytes, bool, int, float, complex, torch.dtype, torch.device, torch.Size, type(None))
-# Of these, what they hold is not what a module takes or returns.
-_CLOSED = (type, nn.Module, ModuleType, FunctionType, MethodType, BuiltinFunctionType)
+_CLOSURES = (FunctionType, MethodType, BuiltinFunctionType, GeneratorType, partial)
+# What these hold is not what a module takes or returns.
+_CLOSED = (type, nn.Module, ModuleType)
 
 
-def tensors_in(value: Any, seen: set[int] | None = None) -> Iterator[Tensor]:
-    """All tensors of a nested value, depth first; ``seen`` are objects that have been looked into."""
-    if isinstance(value, Tensor):
-        yield value
-    elif not isinstance(value, _PLAIN):
-        seen = set() if seen is None else seen
-        if id(value) not in seen:
-            seen.add(id(value))
-            for item in _items(value):
-                yield from tensors_in(item, seen)
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors of a nested value, depth first."""
+    return (each for each in _walk(value, set()) if isinstance(each, Tensor))
+
+
+def hides_something(value: Any) -> bool:
+    """Whether a nested value holds functions or generators, which may hold tensors that nobody finds."""
+    return any(isinstance(each, _CLOSURES) for each in _walk(value, set()))
+
+
+def _walk(value: Any, seen: set[int]) -> Iterator[Any]:
+    if isinstance(value, _PLAIN) or id(value) in seen:
+        return
+    yield value
+    if not isinstance(value, (Tensor, *_CLOSURES, *_CLOSED)):
+        seen.add(id(value))
+        for item in _items(value):
+            yield from _walk(item, seen)
 
 
 def _items(value: Any) -> Iterable[Any]:
@@ -36,8 +46,6 @@ def _items(value: Any) -> Iterable[Any]:
         return value.values()
     if isinstance(value, list | tuple | set | frozenset):
         return value
-    if isinstance(value, _CLOSED):
-        return ()
     slots = (name for cls in type(value).__mro__ for name in _slots_of(cls))
     named = (getattr(value, name) for name in slots if hasattr(value, name))
     return (*getattr(value, "__dict__", {}).values(), *named)
@@ -46,17 +54,6 @@ def _items(value: Any) -> Iterable[Any]:
 def _slots_of(cls: type) -> Iterable[str]:
     slots = cls.__dict__.get("__slots__", ())
     return (slots,) if isinstance(slots, str) else tuple(slots)
-
-
-def hides_something(value: Any) -> bool:
-    """Whether a nested value holds objects that this module cannot look into."""
-    if isinstance(value, dict):
-        return any(map(hides_something, value.values()))
-    if isinstance(value, list | tuple):
-        return any(map(hides_something, value))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return any(hides_something(getattr(value, field.name)) for field in dataclasses.fields(value))
-    return not isinstance(value, (Tensor, *_PLAIN))
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:

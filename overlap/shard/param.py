@@ -59,7 +59,9 @@ class ShardedParam:
         arrived: a gradient has come in during the running backward.
         used: a gradient has come in since gradients were last reduced.
         has_moments: an ``overlap.AdamW`` keeps state for it.
+        reducing: a backward runs in which lanes may write to ``gradient``.
         kept: ``gradient`` holds what was shown before the running backward.
+        hidden: it is not shown while autograd leaves another beside it.
         aside: that part of it, while hooks are to see the other alone.
         discard: what has been accumulated without reduction is to be forgotten.
         shown_version: version counter of ``working`` when it was last shown.
@@ -75,7 +77,9 @@ class ShardedParam:
     gradient: DTensor | None = None
     arrived: bool = False
     used: bool = False
+    reducing: bool = False
     kept: bool = False
+    hidden: bool = False
     aside: Tensor | None = None
     discard: bool = False
     has_moments: bool = False

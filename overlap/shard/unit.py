@@ -72,6 +72,11 @@ class Unit:
         return self.leaf and self.reshard_after_forward and not self.own_slot and not self.resident
 
     @property
+    def frozen(self) -> bool:
+        """Whether some of what its slot holds is not trained."""
+        return any(not param.public.requires_grad for flat in self.sharded_flats for param in flat.params)
+
+    @property
     def slot_bytes(self) -> int:
         """Room its full parameters take in a slot."""
         return sum(_full_bytes(flat) for flat in self.sharded_flats)

@@ -125,7 +125,7 @@ def _switches_late(stage: int) -> None:
         switch = run.model.blocks[1].register_full_backward_hook(lambda *_: run.model.set_requires_gradient_sync(then))
         loss_of(run.model, run.rank, 0).backward()
         switch.remove()
-        assert run.engine.requires_gradient_sync is then
+        assert run.engine.passes.requires_gradient_sync is then
 
     backward(sync=True, then=False)
     plain.backward()

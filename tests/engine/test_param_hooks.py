@@ -129,7 +129,9 @@ def _survives_failure() -> None:
         model.blocks[1](hidden).sum().backward()
     for param, grad in zip(model.parameters(), before, strict=True):
         assert torch.equal(param.grad.full_tensor(), grad)
+    model.zero_grad()
+    assert all(param.grad is None for param in model.parameters())
 
 
-def test_gradients_survive_a_backward_that_fails(ranks: Ranks) -> None:
+def test_gradients_are_shown_after_a_backward_that_fails(ranks: Ranks) -> None:
     ranks(2, _survives_failure)

@@ -79,28 +79,78 @@ def test_double_backward_is_right_or_refused(ranks: Ranks, stage: int) -> None:
     ranks(2, _penalty, stage)
 
 
-class Wrapped:
-    """An object that tensors cannot be found in."""
+class Slotted:
+    """An object without a dictionary of attributes, and a way back to itself."""
+
+    __slots__ = ("me", "x")
 
     def __init__(self, x: Tensor) -> None:
-        self.x = x
+        self.x, self.me = x, self
+
+
+class Wrapped:
+    """An object of a class of the user's."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.inner = {"slotted": [Slotted(x)]}
 
 
 class Opaque(Block):
     """Takes and gives wrapped tensors."""
 
     def forward(self, x: Any) -> Any:
-        return Wrapped(super().forward(x.x if isinstance(x, Wrapped) else x))
+        return Wrapped(super().forward(x.inner["slotted"][0].x if isinstance(x, Wrapped) else x))
 
 
-def _opaque() -> None:
-    model = sharded_chain(Opaque)
-    with clear_error(overlap.StateError, "blocks.0", "Wrapped"):
-        model(data().requires_grad_())
+def _opaque(stage: int) -> None:
+    model, twin = sharded_chain(Opaque, stage=stage), chain(Opaque)
+
+    def loss(net: nn.Module, rank: int | None, step: int) -> Tensor:
+        return net(data(step, rank)).inner["slotted"][0].x.square().mean()
+
+    for step in range(3):
+        model.zero_grad()
+        twin.zero_grad()
+        loss(model, None, step).backward()
+        twin_gradients(twin, lambda net, rank, step=step: loss(net, rank, step))
+        assert close(model.parameters(), twin.parameters()), step
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_tensors_are_found_in_any_object(ranks: Ranks, stage: int) -> None:
+    ranks(2, _opaque, stage)
+
+
+class Hiding(Block):
+    """What it gives can only be had by calling it; beside it, if wanted, something harmless."""
+
+    beside = False
+
+    def forward(self, x: Any) -> Any:
+        x = x() if callable(x) else x
+        y = super().forward(x)
+        return ((lambda: y), x * 1.0) if self.beside else (lambda: y)
+
+
+class FrozenHiding(Hiding):
+    """Nothing of it would tell that its backward was not announced."""
+
+    beside = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requires_grad_(False)
+
+
+def _hiding() -> None:
+    for make in (Hiding, FrozenHiding):
+        model = sharded_chain(make)
+        with clear_error(overlap.StateError, "blocks.0", "functions"):
+            model(data().requires_grad_())
 
 
 def test_outputs_that_hide_their_tensors_are_refused(ranks: Ranks) -> None:
-    ranks(2, _opaque)
+    ranks(2, _hiding)
 
 
 class PassesInput(Block):

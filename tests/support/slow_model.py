@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 import overlap
-from overlap.comm.groups import communicator_for
 from overlap.comm.shaped import ShapedCommunicator
 from overlap.engine import backend
+from overlap.engine.build import ShardGroup
 from overlap.profiling.metrics import measure
 from overlap.schedule.op import LaneName
 
@@ -105,10 +105,12 @@ def _timed_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
 
 @contextmanager
 def _slow_network() -> Iterator[None]:
-    def open_communicators(group: Any, device: torch.device) -> dict[LaneName, Any]:
+    really_open = backend.open_communicators
+
+    def open_communicators(group: ShardGroup) -> dict[LaneName, Any]:
         return {
-            name: ShapedCommunicator(communicator_for(group, name, device.type), bytes_per_second=BYTES_PER_SECOND)
-            for name in (LaneName.GATHER, LaneName.REDUCE)
+            name: ShapedCommunicator(comm, bytes_per_second=BYTES_PER_SECOND)
+            for name, comm in really_open(group).items()
         }
 
     with patch.object(backend, "open_communicators", open_communicators):

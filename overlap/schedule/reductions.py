@@ -1,0 +1,109 @@
+"""Reductions of a backward: buckets leave once their gradients are there, in an order that all ranks share.
+
+They follow the plan's order, not its place among compute: when a bucket is complete depends on the rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from overlap.schedule.issue import Issuer
+from overlap.schedule.lanes import DONE, Event
+from overlap.schedule.op import Kind, Op
+from overlap.schedule.plan import Plan
+from overlap.schedule.spec import BucketSpec
+
+
+class Reductions:
+    """The buckets of one pass after another."""
+
+    def __init__(self, issuer: Issuer, before: Callable[[int, Op | None], None]) -> None:
+        """Connect to what issues ops.
+
+        Args:
+            issuer: of the executor.
+            before: called with a bucket that is about to leave, and its planned pack if there is one.
+        """
+        self._issuer, self._before = issuer, before
+        self._buckets: Sequence[BucketSpec] = ()
+        self._packs: dict[int, Op] = {}
+        self._reductions: dict[int, Op] = {}
+        self._replications: dict[int, Op] = {}
+        self._order: list[int] = []
+        self._waiting: list[int] = []
+        self._ready: set[int] = set()
+        self._reduces = self._replicates = True
+        self._ended: dict[int, Event] = {}  # buffer -> the end of its last reduction
+
+    def begin(self, buckets: Sequence[BucketSpec], plan: Plan | None, order: Sequence[int]) -> None:
+        """A pass starts; ``order`` is for buckets that the plan does not have."""
+        self._buckets = buckets
+        ops = plan.ops if plan is not None else ()
+        self._packs, self._reductions, self._replications = (
+            {op.index: op for op in ops if op.kind is kind} for kind in (Kind.PACK, Kind.REDUCE, Kind.REPLICATE)
+        )
+        self._order = [*self._packs, *(bucket for bucket in order if bucket not in self._packs)]
+        self._waiting = []
+        self._ready = set()
+
+    def open(self, *, reduce: bool, replicate: bool) -> None:
+        """A backward starts; see ``Executor.open_backward``."""
+        self.wait()  # of a backward that failed
+        self._reduces, self._replicates = reduce, replicate
+        self._waiting = list(self._order)
+        self._ready = set()
+
+    def ready(self, bucket: int) -> None:
+        """All gradients of a bucket are there: reduce it, and those behind it in order that waited for it."""
+        self._ready.add(bucket)
+        while self._waiting and self._waiting[0] in self._ready:
+            self._next()
+
+    def flush(self) -> None:
+        """No more gradients will come: reduce what is left, in order."""
+        while self._waiting:
+            self._next()
+
+    def repeat(self, bucket: int) -> None:
+        """Reduce a bucket once more: gradients have reached it after it was packed."""
+        self._packs.pop(bucket, None)
+        self._reduce(bucket)
+        # The plan's end waits for the plan's last reduction, which this one comes after.
+        self._issuer.wait(self._ended.get(self._buckets[bucket].buffer, DONE), "reduce")
+
+    def wait(self) -> None:
+        """Let compute wait for all that have been issued."""
+        for event in self._ended.values():
+            self._issuer.wait(event, "reduce")
+
+    def close(self) -> None:
+        """A backward has ended, and compute has waited."""
+        self._ended.clear()
+
+    def _next(self) -> None:
+        bucket = self._waiting.pop(0)
+        self._before(bucket, self._packs.get(bucket))
+        self._reduce(bucket)
+
+    def _reduce(self, bucket: int) -> None:
+        spec = self._buckets[bucket]
+        pack, reduction = self._packs.get(bucket), self._reductions.get(bucket)
+        if pack is None or reduction is None:
+            pack = Op(Kind.PACK, bucket, spec.pack_bytes, (), f"packed:{bucket}")
+            reduction = Op(Kind.REDUCE, bucket, spec.wire_bytes, (pack.records,), f"reduced:{bucket}")
+            self._issuer.wait(self._ended.get(spec.buffer, DONE), spec.name)
+        self._issuer.issue(pack)
+        if self._reduces:
+            event = self._issuer.issue(reduction)
+            self._ended[spec.buffer] = self._replicate(bucket, reduction, event)
+
+    def _replicate(self, bucket: int, reduction: Op, reduced: Event) -> Event:
+        nbytes = self._buckets[bucket].replicate_bytes
+        if not nbytes:
+            return reduced
+        op = self._replications.get(bucket) if reduction is self._reductions.get(bucket) else None
+        op = op or Op(Kind.REPLICATE, bucket, nbytes, (reduction.records,), f"replicated:{bucket}")
+        if self._replicates:
+            return self._issuer.issue(op)
+        self._issuer.stand_in(op.records, reduced)  # what waits for the replication waits for all there is
+        return reduced
