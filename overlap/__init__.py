@@ -12,14 +12,16 @@ from overlap.config import ShardOptions
 from overlap.errors import ConfigError, DesyncError, OverlapError, StateError
 
 if TYPE_CHECKING:
-    from overlap.engine.adamw import AdamW
     from overlap.engine.api import fully_shard, shard
     from overlap.engine.call import register_forward_method
     from overlap.engine.engine import Engine
     from overlap.engine.module import ShardedModule
-    from overlap.engine.norm import clip_grad_norm_
+    from overlap.engine.nonfinite import nonfinite_gradients
     from overlap.engine.registry import engine_of
     from overlap.engine.summon import summon_full_params
+    from overlap.optim.adamw import AdamW
+    from overlap.optim.clip import clip_grad_norm_, grad_norm
+    from overlap.optim.loss_scale import LossScaler
 
 __version__ = "0.1.0"
 
@@ -28,6 +30,7 @@ __all__ = [
     "ConfigError",
     "DesyncError",
     "Engine",
+    "LossScaler",
     "OverlapError",
     "ShardOptions",
     "ShardedModule",
@@ -35,21 +38,26 @@ __all__ = [
     "clip_grad_norm_",
     "engine_of",
     "fully_shard",
+    "grad_norm",
+    "nonfinite_gradients",
     "register_forward_method",
     "shard",
     "summon_full_params",
 ]
 
 _HOMES = {
-    "AdamW": "adamw",
-    "Engine": "engine",
-    "ShardedModule": "module",
-    "clip_grad_norm_": "norm",
-    "engine_of": "registry",
-    "fully_shard": "api",
-    "register_forward_method": "call",
-    "shard": "api",
-    "summon_full_params": "summon",
+    "AdamW": "optim.adamw",
+    "Engine": "engine.engine",
+    "LossScaler": "optim.loss_scale",
+    "ShardedModule": "engine.module",
+    "clip_grad_norm_": "optim.clip",
+    "engine_of": "engine.registry",
+    "fully_shard": "engine.api",
+    "grad_norm": "optim.clip",
+    "nonfinite_gradients": "engine.nonfinite",
+    "register_forward_method": "engine.call",
+    "shard": "engine.api",
+    "summon_full_params": "engine.summon",
 }
 
 
@@ -68,7 +76,7 @@ sys.modules[__name__].__class__ = _Package
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"overlap.engine.{_HOMES[name]}"), name)
+    value = globals()[name] = getattr(import_module(f"overlap.{_HOMES[name]}"), name)
     return value
 
 

@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from types import MethodType
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._C._distributed_c10d import AllgatherOptions
+from torch._C._distributed_c10d import AllgatherOptions, Store
 from torch.distributed import ProcessGroup, distributed_c10d
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.placement_types import Placement
 from torch.utils.hooks import RemovableHandle
 
 
@@ -24,7 +27,7 @@ def group_timeout(group: ProcessGroup) -> timedelta | None:
     return getattr(options, "_timeout", None)
 
 
-def default_store() -> dist.Store:
+def default_store() -> Store:
     """Where the ranks of the job find each other; raises where torch.distributed is not initialised."""
     return distributed_c10d._get_default_store()
 
@@ -102,6 +105,11 @@ def parameter_table(module: nn.Module) -> dict[str, nn.Parameter | None]:
     return module._parameters
 
 
+def version_of(tensor: Tensor) -> int:
+    """How often a tensor has been changed in place."""
+    return tensor._version
+
+
 def versions_of(tensor: Tensor) -> tuple[int, int]:
     """How often a DTensor and its local tensor have been changed in place: each counts the changes made through it."""
     local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
@@ -144,3 +152,31 @@ def share_hooks(of: Tensor, to: Tensor) -> None:
 def base_of(tensor: Tensor) -> Tensor | None:
     """What a tensor is a view of; None for any other tensor."""
     return tensor._base
+
+
+def check_finite_by_placement() -> None:
+    """Let ``torch.amp.GradScaler`` learn of an Inf in any rank's shard on all ranks, whatever the order of gradients.
+
+    torch's handler for a list of DTensors shares what it found according to the placement of the first one alone: where
+    that is replicated, an Inf in another's shard stays unknown to the other ranks, and they take a step that this one
+    skips (2.11 to 2.14).
+    """
+    handlers = DTensor._op_dispatcher._custom_op_handlers
+    check = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default
+    handlers[check] = partial(_each_placement_apart, handlers[check])
+
+
+def _each_placement_apart(handler: Callable[..., None], check: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+    alike: dict[Any, list[Tensor]] = {}
+    for grad in args[0]:
+        alike.setdefault((grad.device_mesh, grad.placements) if isinstance(grad, DTensor) else None, []).append(grad)
+    # Sharded ones last: what they share covers what the others have found.
+    for key, grads in sorted(alike.items(), key=lambda each: each[0] is not None and _is_sharded(each[0][1])):
+        if key is None:
+            check(grads, *args[1:], **kwargs)
+        else:
+            handler(check, (grads, *args[1:]), kwargs)
+
+
+def _is_sharded(placements: Sequence[Placement]) -> bool:
+    return any(placement.is_shard() for placement in placements)

@@ -19,28 +19,45 @@ from overlap import ShardOptions, config, ops
 
 # name -> signature; None where a class is not called by users (errors take a message).
 PUBLIC: dict[str, str | None] = {
-    "AdamW": "(params: 'Iterable[Any]', lr: 'float' = 0.001, betas: 'tuple[float, float]' = (0.9, 0.999), "
+    "AdamW": "(params: 'Iterable[Any]', lr: 'float | Tensor' = 0.001, betas: 'tuple[float, float]' = (0.9, 0.999), "
     "eps: 'float' = 1e-08, weight_decay: 'float' = 0.01, *, max_grad_norm: 'float | None' = None, "
-    "maximize: 'bool' = False) -> 'None'",
+    "error_if_nonfinite: 'bool' = False, maximize: 'bool' = False) -> 'None'",
     "ConfigError": None,
     "DesyncError": None,
     "Engine": None,
+    "LossScaler": "(init_scale: 'float' = 65536.0, growth_factor: 'float' = 2.0, backoff_factor: 'float' = 0.5, "
+    "growth_interval: 'int' = 2000, *, min_scale: 'float' = 1.0, max_scale: 'float' = 16777216.0, "
+    "on_min_scale: \"Literal['warn', 'raise']\" = 'warn', enabled: 'bool' = True) -> 'None'",
     "OverlapError": None,
     "ShardOptions": None,
     "ShardedModule": None,
     "StateError": None,
-    "clip_grad_norm_": "(parameters: 'Iterable[nn.Parameter]', max_norm: 'float', *, "
-    "error_if_nonfinite: 'bool' = False) -> 'Tensor'",
-    "engine_of": "(module: 'nn.Module | ShardedModule') -> 'Engine'",
+    "clip_grad_norm_": "(parameters: 'Iterable[Tensor] | Tensor', max_norm: 'float', norm_type: 'float' = 2.0, "
+    "error_if_nonfinite: 'bool' = False, foreach: 'bool | None' = None) -> 'Tensor'",
+    "engine_of": "(module: 'nn.Module | FSDPModule') -> 'Engine'",
     "fully_shard": "(module: 'M', mesh: 'DeviceMesh | None' = None, **options: 'Any') -> 'M'",
+    "grad_norm": "(parameters: 'Iterable[Tensor] | Tensor', norm_type: 'float' = 2.0) -> 'Tensor'",
+    "nonfinite_gradients": "(module: 'nn.Module') -> 'list[NonfiniteGradient]'",
+    "register_forward_method": "(module: 'nn.Module | FSDPModule', method_name: 'str') -> 'None'",
     "shard": "(model: 'M', stage: 'int' = 3, unit: 'UnitRule | None' = None, mesh: 'DeviceMesh | None' = None, "
     "**options: 'Any') -> 'M'",
+    "summon_full_params": "(module: 'nn.Module', *, recurse: 'bool' = True, writeback: 'bool' = True, "
+    "rank0_only: 'bool' = False, offload_to_cpu: 'bool' = False) -> 'Iterator[None]'",
 }
 
 SHARDED_MODULE = {
     "no_sync": "(self) -> 'Iterator[None]'",
+    "reset_iter_state": "(self) -> 'None'",
+    "reshard": "(self) -> 'None'",
     "set_gradient_divide_factor": "(self, factor: 'float') -> 'None'",
+    "set_is_last_backward": "(self, is_last_backward: 'bool') -> 'None'",
+    "set_modules_to_backward_prefetch": "(self, modules: 'Sequence[FSDPModule]') -> 'None'",
+    "set_modules_to_forward_prefetch": "(self, modules: 'Sequence[FSDPModule]') -> 'None'",
+    "set_requires_all_reduce": "(self, requires_all_reduce: 'bool', *, recurse: 'bool' = True) -> 'None'",
     "set_requires_gradient_sync": "(self, requires_gradient_sync: 'bool', *, recurse: 'bool' = True) -> 'None'",
+    "set_reshard_after_backward": "(self, reshard_after_backward: 'bool', *, recurse: 'bool' = True) -> 'None'",
+    "set_reshard_after_forward": "(self, reshard_after_forward: 'bool', recurse: 'bool' = True) -> 'None'",
+    "unshard": "(self, async_op: 'bool' = False) -> 'UnshardHandle | None'",
 }
 
 OPTIONS = {

@@ -8,12 +8,12 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from overlap.config import ShardOptions, options_from
-from overlap.engine import guard
 from overlap.engine.build import build_unit
 from overlap.engine.mesh import shard_group
 from overlap.engine.module import adopt
 from overlap.engine.registry import is_unit
 from overlap.errors import ConfigError, StateError, message
+from overlap.optim import guard
 from overlap.shard.partition import UnitRule, find_units
 
 M = TypeVar("M", bound=nn.Module)

@@ -8,9 +8,9 @@ import torch
 
 from overlap.comm.collective import Communicator
 from overlap.comm.groups import communicator_for
+from overlap.comm.meshes import replicas_of, shard_dimension
 from overlap.config import ShardOptions
 from overlap.engine.build import ShardGroup
-from overlap.engine.mesh import replicas_of, shard_dimension
 from overlap.schedule.lanes import ComputeLane, Lane, Watch
 from overlap.schedule.lanes_cpu import HostComputeLane, InlineLane, ThreadLane
 from overlap.schedule.lanes_cuda import CudaClock, CudaComputeLane, CudaLane

@@ -10,6 +10,8 @@ from functools import partial, wraps
 from typing import Any
 
 import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
 
 from overlap.engine.outputs import watch_outputs
 from overlap.engine.registry import UNIT, Sharded, engine_of, unit_of
@@ -39,7 +41,7 @@ def run_through_engine(module: Sharded, call: Callable[..., Any], args: Any, kwa
     return outputs
 
 
-def register_forward_method(module: Sharded, method_name: str) -> None:
+def register_forward_method(module: nn.Module | FSDPModule, method_name: str) -> None:
     """Let a method other than ``forward`` (``generate``, ``encode``) run with full parameters, too.
 
     As ``torch.distributed.fsdp.register_fsdp_forward_method``, which works as well. For a module that is not sharded it

@@ -22,7 +22,6 @@ from overlap.engine.by_hand import ByHand
 from overlap.engine.gradients import Gradients
 from overlap.engine.memory import MemoryReport, memory_report
 from overlap.engine.observe import TimelineWatch
-from overlap.engine.order import ComputeOrder
 from overlap.engine.passes import Passes
 from overlap.engine.plans import PlanBook
 from overlap.engine.residency import Residency
@@ -30,6 +29,7 @@ from overlap.engine.slots import SlotMap
 from overlap.engine.ties import find_lenders
 from overlap.engine.wire import WireLedger, WireReport, wire_report
 from overlap.errors import StateError, message
+from overlap.optim.order import ComputeOrder
 from overlap.profiling.timeline import Timeline
 from overlap.schedule.executor import Executor
 from overlap.schedule.op import LaneName

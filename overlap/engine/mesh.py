@@ -6,22 +6,16 @@ hold a copy of the model each, columns hold the same shard of every copy.
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
-
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
-from overlap.comm.collective import Communicator
-from overlap.comm.groups import communicator_for, control_channel
+from overlap.comm.groups import control_channel
+from overlap.comm.meshes import communicator_over, compute_communicator, shard_dimension
 from overlap.config import missing_launcher_variables
 from overlap.engine.build import ShardGroup
 from overlap.errors import ConfigError, StateError, message
-
-# Two communicators on one group would number their exchanges apart: one per group, gone with it.
-_compute: WeakKeyDictionary[ProcessGroup, dict[tuple[str, tuple[int, ...]], Communicator]] = WeakKeyDictionary()
 
 
 def shard_group(mesh: DeviceMesh | None, module: nn.Module) -> ShardGroup:
@@ -47,35 +41,9 @@ def shard_group(mesh: DeviceMesh | None, module: nn.Module) -> ShardGroup:
         mesh,
         device,
         compute_communicator(mesh),
-        _communicator(mesh, everyone),
+        communicator_over(mesh, everyone),
         control_channel(shard_dimension(mesh), everyone),
     )
-
-
-def shard_dimension(mesh: DeviceMesh) -> ProcessGroup:
-    """The group that shares one copy of the model with this rank."""
-    return mesh.get_group(mesh.ndim - 1)
-
-
-def replicas_of(mesh: DeviceMesh) -> tuple[int, ...]:
-    """Global ranks that hold the same shard as this one, itself among them."""
-    coordinate = mesh.get_coordinate()
-    assert coordinate is not None
-    return tuple(mesh.mesh[:, coordinate[1]].tolist()) if mesh.ndim == 2 else (dist.get_rank(),)
-
-
-def compute_communicator(mesh: DeviceMesh) -> Communicator:
-    """For what runs in the order of compute, over the ranks that share one copy. One object per set of ranks."""
-    return _communicator(mesh, tuple(dist.get_process_group_ranks(shard_dimension(mesh))))
-
-
-def _communicator(mesh: DeviceMesh, ranks: tuple[int, ...]) -> Communicator:
-    world = dist.group.WORLD
-    assert world is not None
-    made, key = _compute.setdefault(world, {}), (mesh.device_type, ranks)
-    if key not in made:
-        made[key] = communicator_for(shard_dimension(mesh), "compute", mesh.device_type, ranks)
-    return made[key]
 
 
 def _check_mesh(mesh: DeviceMesh) -> None:

@@ -34,7 +34,7 @@ def unit_of(module: Sharded) -> Unit:
     return unit
 
 
-def engine_of(module: Sharded) -> Engine:
+def engine_of(module: nn.Module | FSDPModule) -> Engine:
     """The engine that runs a sharded module; made now if no forward has made it yet (a collective then).
 
     Raises:

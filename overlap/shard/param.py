@@ -106,14 +106,14 @@ class ShardedParam:
     def show_working(self) -> None:
         """Register the full face."""
         assert self.working is not None
-        self.shown_version = self.working._version
+        self.shown_version = _compat.version_of(self.working)
         for owner in self.owners:
             owner.table[owner.attribute] = self.working
 
     def check_unedited(self) -> None:
         """As ``Unit.check_unedited``, for one parameter. Gathers write through an alias that this does not count."""
-        if self.working is not None and self.working._version != self.shown_version:
-            self.shown_version = self.working._version
+        if self.working is not None and _compat.version_of(self.working) != self.shown_version:
+            self.shown_version = _compat.version_of(self.working)
             subject, cure = (
                 f"full parameter {self.fqn!r}",
                 "edit the sharded one between passes, or use summon_full_params",

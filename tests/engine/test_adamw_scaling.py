@@ -31,6 +31,7 @@ def _clips_as_torch(stage: int) -> None:
         before.apply()
         assert norm > LIMIT
         assert float(inside.update.grad_norm) == pytest.approx(float(norm), rel=1e-5)
+        assert float(inside.update.clipped_grad_norm) == pytest.approx(LIMIT, rel=1e-4)
     for name, value in whole(before.model).items():
         torch.testing.assert_close(whole(inside.model)[name], value, rtol=0, atol=1e-6)
 
@@ -80,13 +81,12 @@ def test_grad_scale_takes_the_loss_scale_out_before_clipping(ranks: Ranks, max_g
 
 
 def _everything(run: Sharded) -> dict[str, Tensor]:
-    moments = {
-        f"{name} {key}": value.full_tensor().clone()
-        for name, state in run.update.state_dict()["state"].items()
-        for key, value in state.items()
-        if key != "step"
+    state = {
+        f"{name} {key}": torch.tensor(value) if key == "step" else value.full_tensor().clone()
+        for name, entry in run.update.state_dict()["state"].items()
+        for key, value in entry.items()
     }
-    return {**whole(run.model), **moments}
+    return {**whole(run.model), **state}
 
 
 def _skips(stage: int, max_grad_norm: float | None) -> None:
@@ -106,10 +106,49 @@ def _skips(stage: int, max_grad_norm: float | None) -> None:
 
 @pytest.mark.parametrize("stage", [1, 3])
 @pytest.mark.parametrize("max_grad_norm", [None, LIMIT])
-def test_a_skipped_step_leaves_weights_and_moments_to_the_bit(
+def test_a_skipped_step_leaves_weights_moments_and_step_count_to_the_bit(
     ranks: Ranks, stage: int, max_grad_norm: float | None
 ) -> None:
     ranks(2, _skips, stage, max_grad_norm)
+
+
+def _takes_numbers() -> None:
+    scales = (torch.tensor([0.25]), torch.tensor(0.25, dtype=torch.float64), 0.25)
+    runs = []
+    for number, scale in enumerate(scales):
+        run = Sharded(optimizer=_adamw(max_grad_norm=LIMIT))
+        run.backward()
+        run.update.step(grad_scale=scale, skip=(False, torch.tensor(0), torch.zeros(1, 1))[number])
+        runs.append(_everything(run))
+        run.update.step(skip=(True, torch.tensor(2), torch.tensor([float("nan")]))[number])
+        assert_same_bits(_everything(run), runs[-1])
+        with clear_error(overlap.ConfigError, "grad_scale", "(2,)"):
+            run.update.step(grad_scale=torch.ones(2))
+    assert_same_bits(runs[0], runs[1])
+    assert_same_bits(runs[0], runs[2])
+
+
+def test_scale_and_flag_may_be_any_kind_of_one_number(ranks: Ranks) -> None:
+    ranks(2, _takes_numbers)
+
+
+def _watched(**watching: bool) -> dict[str, Tensor]:
+    run = Sharded(optimizer=_adamw(max_grad_norm=LIMIT), **watching)
+    scaler = overlap.LossScaler(SCALE)
+    for _ in range(3):
+        run.backward(lambda model, rank, step: scaler.scale(loss_of(model, rank, step)))
+        run.update.step(scaler=scaler)
+        run.update.zero_grad()
+        run.steps += 1
+    return _everything(run)
+
+
+def _watching_changes_nothing() -> None:
+    assert_same_bits(_watched(timeline=True, nvtx=True), _watched())
+
+
+def test_clipped_and_scaled_steps_are_the_same_under_observation(ranks: Ranks) -> None:
+    ranks(2, _watching_changes_nothing)
 
 
 def _refuses_values() -> None:

@@ -107,6 +107,80 @@ def test_state_moves_to_a_new_optimizer_of_the_same_model(ranks: Ranks) -> None:
     ranks(2, _moves_to_a_new_optimizer)
 
 
+def _interleaved(params: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """Groups with all that users keep in them; the rate of the first is a tensor."""
+    params = list(params)
+    rate = torch.tensor(1e-2)
+    return overlap.AdamW(
+        [
+            {"params": params[::2], "lr": rate, "name": "even", "notes": ["mine"]},
+            {"params": [], "lr": 0.5},
+            {"params": params[1::2], "betas": (0.7, 0.8), "eps": 1e-6, "weight_decay": 0.0, "initial_lr": 3.0},
+        ]
+    )
+
+
+def _equal_rates(params: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    params = list(params)
+    return overlap.AdamW([{"params": params[::2]}, {"params": []}, {"params": params[1::2]}], lr=1.0)
+
+
+def _keeps_groups() -> None:
+    run, other = Sharded(optimizer=_interleaved), Sharded(optimizer=_equal_rates)
+    run.step()
+    other.model.load_state_dict(run.model.state_dict())
+    saved = run.update.state_dict()
+    other.update.load_state_dict(saved)
+    for group, given in zip(other.update.param_groups, run.update.param_groups, strict=True):
+        assert {**group, "params": 0} == {**given, "params": 0}
+    run.update.param_groups[0]["lr"].fill_(7.0)
+    assert other.update.param_groups[0]["lr"].item() == pytest.approx(1e-2), "another tensor, to schedule for itself"
+    run.update.param_groups[0]["lr"].fill_(1e-2)
+    other.steps = run.steps
+    for each in (run, other):
+        each.step()
+    assert_same_bits(whole(other.model), whole(run.model))
+
+
+def test_every_field_of_every_group_comes_back(ranks: Ranks) -> None:
+    ranks(2, _keeps_groups)
+
+
+def _freeze_head(model: nn.Module) -> None:
+    model.head.requires_grad_(False)
+
+
+def _begins_late() -> None:
+    """State that a parameter has got after its optimizer was built, in the saved run and in the one that loads."""
+    runs = [Sharded(prepare=_freeze_head, optimizer=_adamw) for _ in range(2)]
+    plain = seeded()
+    torchs = torch.optim.AdamW(plain.head.parameters(), lr=1e-2)
+    for number, run in enumerate(runs):
+        assert not run.update.state[run.model.head.weight], "and reading has left an empty entry"
+        assert "head.weight" not in run.update.state_dict()["state"]
+        if number:
+            spoiled = _copied(runs[0].update.state_dict())
+            spoiled["state"]["head.weight"]["exp_avg"] = torch.zeros(5, 5)
+            with clear_error(overlap.ConfigError, "exp_avg of 'head.weight'"):
+                run.update.load_state_dict(spoiled)
+            assert not run.update.state[run.model.head.weight]
+            run.model.load_state_dict(runs[0].model.state_dict())
+            run.update.load_state_dict(runs[0].update.state_dict())
+        for param, twin in zip(run.model.head.parameters(), plain.head.parameters(), strict=True):
+            param.grad, twin.grad = torch.full_like(param, 0.5), torch.full_like(twin, 0.5)
+        run.update.step()
+        run.update.zero_grad()
+        torchs.step()
+        assert run.update.state[run.model.head.weight]["step"] == number + 1
+        assert run.model.embedding.weight in run.update.state
+        for name, value in whole(run.model.head).items():
+            torch.testing.assert_close(value, plain.head.get_parameter(name).detach(), rtol=0, atol=1e-6)
+
+
+def test_a_parameter_frozen_at_first_gets_its_moments_with_its_first_gradient(ranks: Ranks) -> None:
+    ranks(2, _begins_late)
+
+
 def _without_a_parameter(state: State) -> None:
     del state["state"]["head.bias"]
 
@@ -136,6 +210,10 @@ def _with_numbers_for_names(state: State) -> None:
     state["param_groups"][0]["params"] = list(range(len(state["param_groups"][0]["params"])))
 
 
+def _without_members(state: State) -> None:
+    del state["param_groups"][0]["params"]
+
+
 def _with_a_wrong_value(state: State) -> None:
     state["param_groups"][0]["betas"] = (0.9, 2.0)
 
@@ -148,6 +226,7 @@ SPOILS = {
     _with_another_group: "param_groups",
     _with_other_members: "param group 0",
     _with_numbers_for_names: "param group 0",
+    _without_members: "params",
     _with_a_wrong_value: "betas[1]",
 }
 

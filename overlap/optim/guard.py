@@ -1,4 +1,9 @@
-"""Global optimizer hooks: an optimizer built before sharding holds parameters that nobody trains any more."""
+"""What torch's own training tools must know of sharded parameters: hooks into every optimizer, and ``GradScaler``.
+
+An optimizer built before sharding holds parameters that nobody trains any more; one that writes past version counters
+must be believed to have written; one that is asked for its state must not have trained afterwards; and a
+``torch.amp.GradScaler`` must find the same on all ranks.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +13,24 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from overlap.engine.adamw import AdamW
+from overlap import _compat
 from overlap.errors import StateError, message
+from overlap.optim.adamw import AdamW
+from overlap.optim.state import asked_by_torch
 from overlap.shard.flat import home_of
 from overlap.shard.param import NEVER, REPLACED_MARK
+
+_TRIAL = "_overlap_trial"  # on an optimizer, during a step that is none
 
 
 @cache
 def install() -> None:
     """Watch every optimizer's step, once per process; before the first parameter is replaced is early enough."""
     register_optimizer_step_pre_hook(_refuse_replaced)
+    register_optimizer_step_pre_hook(_note_trial)
+    register_optimizer_step_post_hook(_forget_trial)
     register_optimizer_step_post_hook(_note_update)
+    _compat.check_finite_by_placement()
 
 
 def _refuse_replaced(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
@@ -33,6 +45,19 @@ def _refuse_replaced(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -
                         "call overlap.shard(model) first, then build it from model.parameters()",
                     )
                 )
+
+
+def _note_trial(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """Helpers for state_dicts in torch step an optimizer that has no state, to see what state there would be."""
+    optimizer.__dict__[_TRIAL] = not optimizer.state and asked_by_torch()
+
+
+def _forget_trial(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """Such a step has zero gradients and rate 0; what it leaves behind is its count, and so another bias correction."""
+    if optimizer.__dict__.pop(_TRIAL, False) and any(home_of(param) is not None for param in optimizer.state):
+        for state in optimizer.state.values():
+            if "step" in state:
+                state["step"] = state["step"] * 0
 
 
 def _note_update(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

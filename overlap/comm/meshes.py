@@ -1,0 +1,41 @@
+"""Groups and communicators of a device mesh: its last dimension shards, one before it holds copies."""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+import torch.distributed as dist
+from torch.distributed import ProcessGroup
+from torch.distributed.device_mesh import DeviceMesh
+
+from overlap.comm.collective import Communicator
+from overlap.comm.groups import communicator_for
+
+# Two communicators on one group would number their exchanges apart: one per group, gone with it.
+_compute: WeakKeyDictionary[ProcessGroup, dict[tuple[str, tuple[int, ...]], Communicator]] = WeakKeyDictionary()
+
+
+def shard_dimension(mesh: DeviceMesh) -> ProcessGroup:
+    """The group that shares one copy of the model with this rank."""
+    return mesh.get_group(mesh.ndim - 1)
+
+
+def replicas_of(mesh: DeviceMesh) -> tuple[int, ...]:
+    """Global ranks that hold the same shard as this one, itself among them."""
+    coordinate = mesh.get_coordinate()
+    assert coordinate is not None
+    return tuple(mesh.mesh[:, coordinate[1]].tolist()) if mesh.ndim == 2 else (dist.get_rank(),)
+
+
+def compute_communicator(mesh: DeviceMesh) -> Communicator:
+    """For what runs in the order of compute, over the ranks that share one copy. One object per set of ranks."""
+    return communicator_over(mesh, tuple(dist.get_process_group_ranks(shard_dimension(mesh))))
+
+
+def communicator_over(mesh: DeviceMesh, ranks: tuple[int, ...]) -> Communicator:
+    world = dist.group.WORLD
+    assert world is not None
+    made, key = _compute.setdefault(world, {}), (mesh.device_type, ranks)
+    if key not in made:
+        made[key] = communicator_for(shard_dimension(mesh), "compute", mesh.device_type, ranks)
+    return made[key]

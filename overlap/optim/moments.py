@@ -1,0 +1,66 @@
+"""The moments that an optimizer keeps in the flats of its parameters, and whose they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, MutableMapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from overlap.errors import StateError, message
+from overlap.shard.flat import Flat
+from overlap.shard.param import ShardedParam
+
+States = MutableMapping[Tensor, dict[str, Any]]
+"""``optimizer.state``: by public parameter."""
+
+
+class Moments:
+    """One optimizer's view of ``flat.exp_avg`` and ``flat.exp_avg_sq``."""
+
+    def __init__(self) -> None:
+        self._mine: dict[int, Tensor] = {}  # of each flat, as this optimizer knows them
+
+    def give(self, flat: Flat, behind: ShardedParam, states: States) -> None:
+        """Start the state of one parameter: step 0, moments of zero.
+
+        Moments that are there already belong to an optimizer built before: it keeps them, but may not step again.
+        """
+        if flat.exp_avg is None or behind.has_moments:
+            self._renew(flat, states)
+        self._start(flat, behind, states)
+
+    def check_newest(self, flats: Iterable[Flat]) -> None:
+        """Refuse a step on moments that are another's.
+
+        Raises:
+            StateError: a later optimizer has taken over some of the parameters.
+        """
+        if any(self._mine.get(id(flat), flat.exp_avg) is not flat.exp_avg for flat in flats):
+            raise StateError(
+                message(
+                    "optimizer AdamW",
+                    "be the last one built over its parameters",
+                    "parameters whose moments a later one holds",
+                    "step the later one, or load this one's state_dict into it",
+                )
+            )
+
+    def _renew(self, flat: Flat, states: States) -> None:
+        flat.exp_avg, flat.exp_avg_sq = torch.zeros_like(flat.master), torch.zeros_like(flat.master)
+        for behind in flat.params:
+            behind.has_moments = False
+            if states.get(behind.public):
+                self._start(flat, behind, states)
+
+    def _start(self, flat: Flat, behind: ShardedParam, states: States) -> None:
+        assert flat.exp_avg is not None
+        assert flat.exp_avg_sq is not None
+        behind.has_moments = True
+        self._mine[id(flat)] = flat.exp_avg
+        states[behind.public] = {
+            "step": 0,
+            "exp_avg": flat.rows_of(flat.exp_avg, behind),
+            "exp_avg_sq": flat.rows_of(flat.exp_avg_sq, behind),
+        }
