@@ -21,6 +21,9 @@ from overlap.demo.results import make_folder
 from overlap.demo.settings import TrainSettings
 from overlap.demo.train import train as train_demo
 from overlap.errors import OverlapError
+from overlap.verify import command as verification
+from overlap.verify.settings import VerifySettings
+from overlap.verify.worker import verify_rank
 
 DEFAULTS = TrainSettings()
 
@@ -61,6 +64,39 @@ def train(
     if launched():
         worker.run(partial(train_demo, settings), show=show)
     launch("overlap.demo.worker", settings.to_json(), settings.ranks)
+
+
+@app.command()
+def verify(
+    target: Annotated[str, typer.Argument(help="Model factory: FILE.py:name or module:name.")],
+    batches: Annotated[str, typer.Option(help="Name in FILE (or FILE.py:name): batches(rank, step), or a list.")] = (
+        "batches"
+    ),
+    loss: Annotated[
+        str | None, typer.Option(help="Name of loss(model, batch); else loss in FILE, else the output's own.")
+    ] = None,
+    ranks: Annotated[int | None, typer.Option(help="Processes to start; torchrun's under it.")] = None,
+    stage: Annotated[int, typer.Option(help="Shard 0 nothing .. 3 parameters too.")] = 3,
+    unit: Annotated[str | None, typer.Option(help='A class in FILE, a pattern such as "blocks.*", or a size.')] = None,
+    steps: Annotated[int | None, typer.Option(help="Optimizer steps; else as many as a list gives, or 4.")] = None,
+    param_dtype: Annotated[str | None, typer.Option(help="Compute dtype: fp32, bf16 or fp16.")] = None,
+    optimizer: Annotated[str, typer.Option(help="sgd, adamw, or the name of a function of parameters.")] = "sgd",
+    lr: Annotated[float | None, typer.Option(help="Learning rate of sgd (0.1) or adamw (0.001).")] = None,
+    rtol: Annotated[float | None, typer.Option(help="Relative tolerance; else from the dtypes.")] = None,
+    atol: Annotated[float | None, typer.Option(help="Absolute tolerance; else 1e-8.")] = None,
+    seed: Annotated[int, typer.Option(help="Of weights, batches and dropout.")] = 0,
+    options: Annotated[list[str] | None, typer.Option("--set", help="Engine option NAME=VALUE; repeatable.")] = None,
+    json: Annotated[Path | None, typer.Option(help="File for the report.")] = None,
+) -> None:
+    """Train your model sharded and unsharded side by side; name the first difference. Exit status 1 if there is one."""
+    given = locals()
+    file = None if json is None else str(json)
+    settings = VerifySettings(**{**given, "ranks": _ranks(ranks), "options": tuple(options or ()), "json": file})
+    verification.check(settings)
+    if launched():
+        worker.run(partial(verify_rank, settings), show=show)
+    if not verification.run_local(settings):
+        raise typer.Exit(1)
 
 
 @bench.command("op")

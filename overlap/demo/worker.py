@@ -16,15 +16,15 @@ from overlap.demo.train import train
 from overlap.errors import OverlapError
 
 
-def run(job: Callable[[torch.device], None], show: Callable[[Exception], None] | None = None) -> NoReturn:
+def run(job: Callable[[torch.device], int | None], show: Callable[[Exception], None] | None = None) -> NoReturn:
     """Do the job as this process's rank, then end the process.
 
     Args:
-        job: gets the rank's device.
+        job: gets the rank's device; may return the exit status, else it is 0.
         show: prints a failure; None where ``launch`` does so, from the reports that failing ranks leave.
     """
     try:
-        job(join())
+        status = job(join())
     except Exception as error:
         get_error_handler().record_exception(error)
         if show is not None:
@@ -32,7 +32,7 @@ def run(job: Callable[[torch.device], None], show: Callable[[Exception], None] |
         _leave(EXPECTED if isinstance(error, OverlapError) else 1)
     dist.barrier()
     dist.destroy_process_group()
-    _leave(0)
+    _leave(status or 0)
 
 
 def join() -> torch.device:

@@ -6,8 +6,9 @@
 ``overlap verify FILE.py:factory`` is the same from the command line. docs/verify.md says what is compared, and how.
 """
 
-from overlap.verify.report import Finding, VerifyReport
-from overlap.verify.session import verify
+from overlap.verify.api import verify
+from overlap.verify.finding import Finding
+from overlap.verify.report import VerifyReport
 from overlap.verify.tolerance import Tolerance
 
 __all__ = ["Finding", "Tolerance", "VerifyReport", "verify"]

@@ -73,7 +73,7 @@ def _error(mine: Tensor, theirs: Tensor) -> Tensor:
 def _describe(mine: Tensor, theirs: Tensor, error: Tensor) -> str:
     flat = int(error.argmax())
     place = ", ".join(str(int(index)) for index in torch.unravel_index(torch.tensor(flat), error.shape))
-    values = f"{mine.flatten()[flat].item():.6g} instead of {theirs.flatten()[flat].item():.6g}"
+    values = f"{mine.flatten()[flat].item():.8g} instead of {theirs.flatten()[flat].item():.8g}"
     text = f"{values} at [{place}]"
     factor = _common_factor(mine, theirs)
     return text if factor is None else f"{text}; every element is {factor:.4g} times the expected one"
@@ -86,7 +86,8 @@ def _common_factor(mine: Tensor, theirs: Tensor) -> float | None:
         return None
     factor = (mine * theirs).sum().item() / square
     stray = (mine - factor * theirs).abs().max().item()
-    return factor if stray <= SAME_FACTOR * largest(mine) and factor != 0 else None
+    plain = factor == 0.0 or not math.isfinite(factor) or math.isclose(factor, 1.0, rel_tol=SAME_FACTOR)
+    return None if plain or stray > SAME_FACTOR * largest(mine) else factor
 
 
 def _kind(tensor: Tensor) -> str:

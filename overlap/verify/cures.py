@@ -54,19 +54,19 @@ CURES: dict[Kind, str] = {
     "edited": "look for writes to weights in forward or in the loss: sharded, those in forward are lost, those through "
     "param.data need overlap.engine_of(model).mark_changed()",
     "order": "let forward depend on its inputs, its weights and torch's generators only",
-    "forward": "let the module read self.weight when it runs: a tensor taken from a parameter earlier (.data, detach(), "
-    "a cached copy, a list of weights) goes stale once the parameter is sharded",
+    "forward": "let the module read self.weight when it runs: a tensor taken from a parameter earlier (.data, "
+    "detach(), a cached copy, a list of weights) goes stale once the parameter is sharded",
     "loss": "let the loss use the model's outputs only: parameters are shards (DTensor) outside of forward",
     "gradient": "check set_gradient_divide_factor(), no_sync() and hooks on parameters; the loss must be the mean over "
     "the rank's own batch",
-    "parameter": "build the optimizer from model.parameters() after sharding, and let it treat DTensors as tensors; "
-    "clipping must use overlap.clip_grad_norm_",
+    "parameter": "build the optimizer from model.parameters() after sharding, and let it treat DTensors as it "
+    "treats tensors",
     "replica": "change parameters on all ranks alike, with the same values",
     "buffer": "compute buffers in forward, from activations or from the unit's own parameters",
     "initial_ranks": 'seed the ranks alike before the model is built, or leave it: init="broadcast" makes them equal',
     "buffer_ranks": "expected of running statistics, since each rank sees its own batches: use SyncBatchNorm, or send "
     "rank 0's buffers to all before evaluating or saving",
-    "not_deterministic": "no comparison can hold: switch to deterministic operations, draw from torch's generators only",
+    "not_deterministic": "no comparison can hold: use deterministic operations, and draw from torch's generators only",
     "rank_dependent": "let the model depend on its batch and not on the rank, unless that is meant",
     "not_finite": "not the sharding: look at the learning rate, the data, and at param_dtype (fp16 overflows at 65504)",
     "deviation": "slower, never wrong: keep the order of units the same in every step, or expect exposed gathers",

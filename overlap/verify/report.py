@@ -1,49 +1,16 @@
-"""What verify has to say, as data."""
+"""What verify has to say, as data and as text."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
-from overlap.verify.cures import ERRORS, Kind
-from overlap.verify.text import render
+from overlap.verify.finding import Finding
+from overlap.verify.text import count, verdict_lines, warning_lines
 from overlap.verify.tolerance import Tolerance
-
-Severity = Literal["error", "warning"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
-    """One thing that was found."""
-
-    kind: Kind
-    """What was looked at; docs/verify.md lists the kinds."""
-    step: int
-    """Optimizer step, the first is 1; 0 is before it."""
-    unit: str
-    """Fully qualified name of the unit's module; "" is the whole model's own unit."""
-    tensor: str
-    """Parameter or buffer by its fully qualified name; of a forward ``input[n]`` or ``output[n]``; "" where there is
-    none."""
-    ranks: tuple[int, ...]
-    """Where it was seen."""
-    max_abs_error: float | None = None
-    """Largest absolute error over elements and ranks; None where there is nothing to subtract."""
-    max_rel_error: float | None = None
-    """Largest absolute error over the largest absolute value of the unsharded tensor."""
-    tolerance: float | None = None
-    """Largest absolute error that would have passed."""
-    detail: str = ""
-    """The worst element with both values, or what else was met."""
-    cure: str = ""
-    """What to do about it."""
-
-    @property
-    def severity(self) -> Severity:
-        """``error``: the sharded model is not the unsharded one. ``warning``: it is, but this wants a look."""
-        return "error" if self.kind in ERRORS else "warning"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +21,8 @@ class VerifyReport:
     """Processes that took part."""
     stage: int
     """What was sharded, 0 to 3."""
+    options: Mapping[str, str]
+    """What ``overlap.shard`` was given, as text."""
     steps: int
     """Optimizer steps that were begun; the last one is that of the first error, if there is one."""
     losses: tuple[float, ...]
@@ -86,13 +55,28 @@ class VerifyReport:
         return not self.errors
 
     def to_json(self) -> str:
-        """All of it as one JSON object; an error that is not finite is null there."""
-        findings = [{**asdict(finding), "severity": finding.severity} for finding in self.findings]
+        """All of it as one JSON object with ``ok``; each finding with its severity and cure. Not finite is null."""
+        findings = [
+            {**asdict(finding), "severity": finding.severity, "cure": finding.cure} for finding in self.findings
+        ]
         return json.dumps(_finite({"ok": self.ok, **asdict(self), "findings": findings}), indent=2, allow_nan=False)
 
     def text(self) -> str:
         """The report for people, without a newline at its end."""
-        return render(self)
+        return "\n".join([*self._head(), *verdict_lines(self.errors), *warning_lines(self.warnings)])
+
+    def _head(self) -> Iterator[str]:
+        given = "".join(f", {name} {value}" for name, value in self.options.items() if name != "stage")
+        yield f"stage {self.stage}, {count(self.ranks, 'rank')}, {count(self.steps, 'step')}{given}"
+        allowed = self.tolerance
+        yield (
+            f"tolerance: {allowed.atol:g} + a tensor's largest value times {allowed.forward:.2g} (forward), "
+            f"{allowed.gradient:.2g} (gradients), {allowed.weight:.2g} (weights)"
+        )
+        if self.losses:
+            yield "loss: " + ", ".join(f"{loss:.6g}" for loss in self.losses)
+        if self.frozen:
+            yield f"{count(len(self.frozen), 'frozen parameter')}, as asked"
 
 
 def _finite(value: Any) -> Any:

@@ -1,11 +1,12 @@
 """How far two models may be apart, from the precision that they compute in.
 
-    forward, loss, gradients, buffers   atol + rtol * largest value of the tensor
-    parameters                          atol + rtol_weight * largest value + rtol * how far it has moved in training
+    forward, loss, gradients, buffers   atol + rtol of the compute dtype * largest value of the tensor
+    parameters                          atol + rtol of fp32 * largest value
     integers, masks, initial values     nothing
 
-The weights themselves are fp32 whatever the compute dtype, and only what was learned carries its rounding: without the
-split, bf16 would excuse an error of a percent in every weight.
+Each check starts from what the last one has found equal: once gradients agree, both optimizers get the same ones. So
+weights, which are fp32 whatever the compute dtype, are held to fp32, and Adam cannot blow up the rounding of a gradient
+that should be zero into a whole step.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Tolerance:
     gradient: float = RTOL
     """Relative, of gradients: from the least precise of compute, wire and gradient dtype."""
     weight: float = RTOL
-    """Relative, of parameters; ``gradient`` of the distance moved since the start comes on top."""
+    """Relative, of parameters."""
     atol: float = ATOL
     """Absolute, added to each of them."""
 
@@ -46,9 +47,9 @@ class Tolerance:
         """Allowed error of a gradient whose largest value is ``scale``."""
         return self.atol + self.gradient * scale
 
-    def of_weight(self, scale: float, moved: float) -> float:
-        """Allowed error of a parameter with largest value ``scale`` of which an element has moved by ``moved``."""
-        return self.atol + self.weight * scale + self.gradient * moved
+    def of_weight(self, scale: float) -> float:
+        """Allowed error of a parameter whose largest value is ``scale``."""
+        return self.atol + self.weight * scale
 
 
 def nothing(scale: float) -> float:
@@ -70,15 +71,20 @@ def tolerance_for(
     Raises:
         ConfigError: a tolerance below 0.
     """
-    for name, value in (("rtol", rtol), ("atol", atol)):
-        if value is not None and not value >= 0:
-            raise ConfigError(message(name, "be at least 0", value, "give the largest error that is right"))
+    check_chosen(rtol, atol)
     compute = [options.param_dtype] if options.param_dtype else [*dtypes]
     forward = max(map(rtol_of, compute), default=RTOL)
     gradient = max(forward, rtol_of(options.reduce_dtype), rtol_of(options.grad_dtype))
     if rtol is not None:
         return Tolerance(forward=rtol, gradient=rtol, weight=rtol, atol=ATOL if atol is None else atol)
     return Tolerance(forward=forward, gradient=gradient, atol=ATOL if atol is None else atol)
+
+
+def check_chosen(rtol: float | None, atol: float | None) -> None:
+    """Raise a ``ConfigError`` for a tolerance that cannot be."""
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if value is not None and not value >= 0:
+            raise ConfigError(message(name, "be at least 0", value, "give the largest error that is right"))
 
 
 def rtol_of(dtype: torch.dtype) -> float:
