@@ -141,6 +141,12 @@ def accumulation_hooks(param: Tensor) -> list[Callable[[Tensor], None]]:
     return list((param._post_accumulate_grad_hooks or {}).values())
 
 
+def on_registration(hook: Callable[[Any, str, Any], None]) -> None:
+    """Call ``hook(module, name, what)`` for every module and parameter that is registered in any module."""
+    nn.modules.module.register_module_module_registration_hook(hook)
+    nn.modules.module.register_module_parameter_registration_hook(hook)
+
+
 def share_hooks(of: Tensor, to: Tensor) -> None:
     """Give a parameter the hooks of another; handles of either remove them from both."""
     if of._backward_hooks:

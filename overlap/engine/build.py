@@ -16,7 +16,7 @@ from overlap.config import ShardOptions
 from overlap.engine.initial import broadcast_initial, verify_initial
 from overlap.errors import ConfigError, StateError, message
 from overlap.shard.flat import Flat, FlatKey, empty_flat, home_of
-from overlap.shard.layout import lay_out, split_dim
+from overlap.shard.layout import lay_out, memory_order, split_dim
 from overlap.shard.materialize import materialize
 from overlap.shard.param import (
     REPLACED_MARK,
@@ -190,7 +190,8 @@ def _build_flats(named: Named, group: ShardGroup, options: ShardOptions) -> tupl
 
 
 def _key(param: nn.Parameter, world: int, options: ShardOptions) -> FlatKey:
-    dim = split_dim(tuple(param.shape), world, options.replicate_max_numel) if options.sharded else None
+    shape, order = tuple(param.shape), _order(param)
+    dim = split_dim(shape, world, options.replicate_max_numel, order) if options.sharded else None
     trainable = param.requires_grad
     return FlatKey(
         replicated=dim is None,
@@ -199,6 +200,10 @@ def _key(param: nn.Parameter, world: int, options: ShardOptions) -> FlatKey:
         master_dtype=torch.float32 if trainable else param.dtype,
         compute_dtype=options.param_dtype or param.dtype,
     )
+
+
+def _order(param: nn.Parameter) -> tuple[int, ...]:
+    return memory_order(tuple(param.shape), param.stride())
 
 
 def _build_flat(
@@ -210,8 +215,12 @@ def _build_flat(
 ) -> Flat:
     world = 1 if key.replicated else group.world
     shapes = [tuple(param.shape) for param in originals]
-    dims = [split_dim(shape, world, options.replicate_max_numel) or 0 for shape in shapes]
-    layout = lay_out(shapes, world, dims)
+    orders = [_order(param) for param in originals]
+    dims = [
+        split_dim(shape, world, options.replicate_max_numel, order) or 0
+        for shape, order in zip(shapes, orders, strict=True)
+    ]
+    layout = lay_out(shapes, world, dims, orders)
     flat = empty_flat(key, layout, group.rank, group.device, group.mesh)
     for original, place in zip(originals, layout.params, strict=True):
         name, owners = named[original]

@@ -13,8 +13,9 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
+from overlap.engine.late import refuse_late
 from overlap.engine.outputs import watch_outputs
-from overlap.engine.registry import UNIT, Sharded, engine_of, unit_of
+from overlap.engine.registry import ROOT, UNIT, Sharded, engine_of, unit_of
 from overlap.engine.tree import cast_floating
 from overlap.errors import ConfigError, message
 
@@ -27,6 +28,8 @@ def run_through_engine(module: Sharded, call: Callable[..., Any], args: Any, kwa
         return call(*args, **kwargs)
     if unit.options.param_dtype is not None and unit.options.cast_forward_inputs:
         args, kwargs = cast_floating((args, kwargs), unit.options.param_dtype)
+    if torch.is_grad_enabled():
+        refuse_late(module.__dict__[ROOT]())
     try:
         engine.passes.enter_forward(unit, method)
         outputs = call(*args, **kwargs)

@@ -297,4 +297,4 @@ def _taken_gradient(param: ShardedParam) -> torch.Tensor | None:
     if grad is not None and grad.layout != torch.strided:  # of nn.Embedding(sparse=True)
         grad = grad.to_dense()
     # Packed in the order in which elements are stored: for most parameters, the tensor as it is.
-    return grad.movedim(param.layout.dim, 0) if grad is not None and param.layout.dim else grad
+    return grad.permute(param.layout.order) if grad is not None else None

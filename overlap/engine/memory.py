@@ -101,13 +101,14 @@ def memory_report(
 def _state_items(flats: Sequence[Flat], options: ShardOptions) -> Iterator[MemoryItem]:
     trainable = [flat for flat in flats if flat.key.trainable]
     apart = [flat for flat in flats if flat.key.master_dtype != flat.key.compute_dtype]
-    updated = [flat for flat in trainable if flat.exp_avg is not None]
+    firsts = [flat for flat in trainable if flat.exp_avg is not None]
+    seconds = [flat for flat in trainable if flat.exp_avg_sq is not None]
     yield _item("master", flats, lambda flat: flat.key.master_dtype.itemsize, [flat.master for flat in flats])
     yield _item("gather input", apart, lambda flat: flat.key.compute_dtype.itemsize, [flat.shard for flat in apart])
     grads = [flat.grad for flat in trainable if flat.grad is not None]
     yield _item("gradients", trainable, lambda _: options.grad_dtype.itemsize, grads)
-    moments = [moment for flat in updated for moment in (flat.exp_avg, flat.exp_avg_sq) if moment is not None]
-    yield _item("moments", updated, lambda _: MOMENT_BYTES, moments)
+    moments = [moment for flat in firsts for moment in (flat.exp_avg, flat.exp_avg_sq) if moment is not None]
+    yield _item("moments", [*firsts, *seconds], lambda _: MOMENT_BYTES // 2, moments)
 
 
 def _item(name: str, flats: Iterable[Flat], itemsize, tensors: Sequence[Tensor]) -> MemoryItem:  # type: ignore[no-untyped-def]

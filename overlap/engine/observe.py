@@ -18,7 +18,8 @@ class TimelineWatch:
         self.clock: Clock | None = None
         self._rank = rank
         self._timeline = Timeline(keep_steps)
-        self._pending: deque[tuple[str, Job, Any, Any, int]] = deque()
+        # Names, not jobs: what a job runs holds the model, and lanes hold the watch.
+        self._pending: deque[tuple[str, str, str, int, Any, Any, int]] = deque()
 
     def next_step(self) -> None:
         """A pass begins; what nobody has looked at for ``keep_steps`` passes is dropped."""
@@ -28,15 +29,15 @@ class TimelineWatch:
 
     def span(self, lane: str, job: Job, start: Any, end: Any) -> None:
         """Note one span; appending is atomic, so any lane thread may call."""
-        self._pending.append((str(lane), job, start, end, self.step))
+        self._pending.append((str(lane), job.kind, job.unit, job.bytes, start, end, self.step))
 
     def timeline(self) -> Timeline:
         """Everything so far, with host times; waits for the device to finish what is pending."""
         clock = self.clock
         assert clock is not None
         for _ in range(len(self._pending)):  # lanes may go on appending
-            lane, job, start, end, step = self._pending.popleft()
+            lane, kind, unit, nbytes, start, end, step = self._pending.popleft()
             begin_ns, end_ns = clock.nanoseconds(start), clock.nanoseconds(end)
-            span = Span(lane, job.kind, job.unit, job.bytes, begin_ns, max(begin_ns, end_ns), step, self._rank)
+            span = Span(lane, kind, unit, nbytes, begin_ns, max(begin_ns, end_ns), step, self._rank)
             self._timeline.add(span)
         return self._timeline

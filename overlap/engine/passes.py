@@ -259,6 +259,9 @@ class Passes:
             self._leave(unit)
         self._suspended.clear()
         reducing = self._gradients.reducing
+        if reducing and self._gradients.options.lanes == "inline":
+            # What another rank has begun to reduce holds it up, here and now, so that it cannot settle facts first.
+            self._executor.flush()
         again = self._gradients.settle(self._control) if reducing else sorted(self._gradients.late)
         if self._gradients.any_used:
             self._executor.flush()

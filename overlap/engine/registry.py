@@ -10,6 +10,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from overlap.config import ShardOptions
 from overlap.engine.engine import Engine
+from overlap.engine.late import watch_registrations
 from overlap.errors import ConfigError, StateError, message
 from overlap.shard.unit import Unit
 
@@ -64,7 +65,9 @@ def _make_engine(root: nn.Module) -> Engine:
         _check_same(unit, options)
     # Tensors made under inference_mode could never be trained.
     with torch.inference_mode(False), torch.no_grad():
-        return Engine(units, root.__dict__[GROUP], options)
+        engine = Engine(units, root.__dict__[GROUP], options)
+    watch_registrations(root)
+    return engine
 
 
 def _check_same(unit: Unit, options: ShardOptions) -> None:

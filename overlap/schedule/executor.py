@@ -44,7 +44,7 @@ class Executor:
             trace: records compute and stalls; None records nothing.
         """
         self._issuer = Issuer(bindings, compute, lanes, trace)
-        self._reductions = Reductions(self._issuer, self._before_bucket)
+        self._reductions = Reductions(self._issuer)
         self.renew(spec)
         self.plan: Plan | None = None
         self.record: list[Position] = []
@@ -116,12 +116,15 @@ class Executor:
         self._reductions.open(reduce=reduce, replicate=replicate)
 
     def ready(self, bucket: int) -> None:
-        """All gradients of a bucket are there."""
-        self._reductions.ready(bucket)
+        """All gradients of a bucket are there: reduce it, and those behind it in order that waited for it."""
+        self._reductions.complete(bucket)
+        while (due := self._reductions.take_next()) is not None:
+            self._reduce(due)
 
     def flush(self) -> None:
         """No more gradients will come: reduce what is left, in order."""
-        self._reductions.flush()
+        while (due := self._reductions.take_next(incomplete=True)) is not None:
+            self._reduce(due)
 
     def repeat(self, bucket: int) -> None:
         """Reduce a bucket once more: gradients have reached it after it was packed."""
@@ -205,10 +208,16 @@ class Executor:
                 return number
         return None
 
-    def _before_bucket(self, bucket: int, pack: Op | None) -> None:
-        """A bucket is about to leave: gathers that the plan has between the last position and it go first."""
+    def _reduce(self, bucket: int) -> None:
         self.record.append(Position(Kind.PACK, bucket))
-        while self.plan is not None and pack is not None and self._cursor < len(self._track):
+        pack = self._reductions.planned_pack(bucket)
+        if self.plan is not None and pack is not None:
+            self._gather_ahead_of(pack)
+        self._reductions.reduce(bucket)
+
+    def _gather_ahead_of(self, pack: Op) -> None:
+        """Gathers that the plan has between the last position and this pack."""
+        while self._cursor < len(self._track):
             op = self._track[self._cursor]
             if op.kind is not Kind.GATHER or self._numbers[op.records] > self._numbers[pack.records]:
                 return

@@ -10,62 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from overlap.errors import DesyncError, OverlapError, message
+from overlap.comm.calls import interrupt_calls
+from overlap.comm.label import labelled
+from overlap.schedule.events_cpu import GRACE_S, HostEvent, wait_host
 from overlap.schedule.lanes import DONE, Event, Job, Watch, refuse_closed
-
-
-class HostEvent:
-    """A future without a value: true, or failed with the error of its job."""
-
-    __slots__ = ("_gate", "error", "name")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.error: BaseException | None = None
-        self._gate = threading.Event()
-
-    def set(self, error: BaseException | None = None) -> None:
-        """Make it true; with ``error``, waiting for it raises instead."""
-        self.error = error
-        self._gate.set()
-
-    def done(self) -> bool:
-        """Whether it is true or failed."""
-        return self._gate.is_set()
-
-    def wait(self, timeout_s: float, label: str) -> None:
-        """Block the calling thread until it is true.
-
-        Raises:
-            DesyncError: not true within ``timeout_s`` seconds, or its job failed.
-        """
-        if not self._gate.wait(timeout_s):
-            raise DesyncError(
-                message(
-                    f"{label or self.name} (event {self.name})",
-                    f"finish within {timeout_s:g} s",
-                    "no answer",
-                    "check that every rank runs the same model and the same number of batches",
-                )
-            )
-        if self.error is not None:
-            raise _as_overlap_error(self.error, self.name)
-
-
-def _as_overlap_error(error: BaseException, event: str) -> Exception:
-    if isinstance(error, OverlapError):
-        return error.with_traceback(None)
-    failure = DesyncError(
-        message(f"event {event}", "become true", f"{type(error).__name__}: {error}", "see the cause above")
-    )
-    failure.__cause__ = error
-    return failure
-
-
-def wait_host(event: Event, timeout_s: float, label: str) -> None:
-    """Wait for an event of this backend; events that are already true cost one check."""
-    if isinstance(event, HostEvent):
-        event.wait(timeout_s, label)
 
 
 class HostClock:
@@ -89,6 +37,17 @@ def run_job(job: Job, lane: str, watch: Watch | None) -> None:
         job.run()
     if watch is not None:
         watch.span(lane, job, start, time.monotonic_ns())
+
+
+def run_for_unit(job: Job, lane: str, watch: Watch | None) -> None:
+    """As `run_job`, for lanes that communicate: the job's collectives are for its unit or bucket.
+
+    The ranks match calls by event, too, since a unit may have several buckets. Events are counted within a pass, so
+    that a second gather is ``gathered:3#2`` where the plan is followed and ``gathered:3`` where it was not.
+    """
+    name, event = job.unit or "(root)", job.event.partition("#")[0]
+    with labelled(f"'{name}' ({event})"):
+        run_job(job, lane, watch)
 
 
 class ThreadLane:
@@ -121,7 +80,7 @@ class ThreadLane:
         """Queue the job; the event fails if the job or one of its waits does."""
         if self._closed:
             refuse_closed(self.name)
-        event = HostEvent(job.event)
+        event = HostEvent(job.event, self._interrupt)
         self._jobs.put((job, waits, event))
         return event
 
@@ -131,7 +90,17 @@ class ThreadLane:
             self._closed = True
             self._jobs.put(None)
             if self._thread is not threading.current_thread():  # the last reference may have died in a job of ours
-                self._thread.join()
+                self._join()
+
+    def _join(self) -> None:
+        self._thread.join(self._timeout_s)
+        while self._thread.is_alive():  # a call that nobody answers, and then perhaps another one
+            self._interrupt(self._timeout_s)
+            self._thread.join(GRACE_S)
+
+    def _interrupt(self, after_s: float) -> bool:
+        assert self._thread.ident is not None
+        return interrupt_calls(self._thread.ident, after_s)
 
     def _work(self) -> None:
         if self._prepare is not None:
@@ -146,7 +115,7 @@ class ThreadLane:
         try:
             for wait in waits:
                 wait_host(wait, self._timeout_s, job.label)
-            run_job(job, self.name, self._watch)
+            run_for_unit(job, self.name, self._watch)
         except BaseException as error:  # it is raised again where the event is waited for
             return error
         return None
@@ -154,6 +123,8 @@ class ThreadLane:
 
 class InlineLane:
     """No lane at all: a job runs in the caller at submission. The serial schedule to compare with."""
+
+    _run = staticmethod(run_for_unit)
 
     def __init__(self, name: str, *, watch: Watch | None = None, timeout_s: float = 600.0) -> None:
         self.name = name
@@ -166,7 +137,7 @@ class InlineLane:
             refuse_closed(self.name)
         for wait in waits:
             wait_host(wait, self._timeout_s, job.label)
-        run_job(job, self.name, self._watch)
+        self._run(job, self.name, self._watch)
         return DONE
 
     def close(self) -> None:
@@ -176,6 +147,8 @@ class InlineLane:
 
 class HostComputeLane(InlineLane):
     """The caller's thread: submitted work runs at once, waiting blocks."""
+
+    _run = staticmethod(run_job)  # a norm is of all units, under the name of one of them
 
     def __init__(self, *, watch: Watch | None = None, timeout_s: float = 600.0) -> None:
         super().__init__("compute", watch=watch, timeout_s=timeout_s)

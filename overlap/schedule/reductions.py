@@ -5,7 +5,7 @@ They follow the plan's order, not its place among compute: when a bucket is comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from overlap.schedule.issue import Issuer
 from overlap.schedule.lanes import DONE, Event
@@ -17,14 +17,8 @@ from overlap.schedule.spec import BucketSpec
 class Reductions:
     """The buckets of one pass after another."""
 
-    def __init__(self, issuer: Issuer, before: Callable[[int, Op | None], None]) -> None:
-        """Connect to what issues ops.
-
-        Args:
-            issuer: of the executor.
-            before: called with a bucket that is about to leave, and its planned pack if there is one.
-        """
-        self._issuer, self._before = issuer, before
+    def __init__(self, issuer: Issuer) -> None:
+        self._issuer = issuer
         self._buckets: Sequence[BucketSpec] = ()
         self._packs: dict[int, Op] = {}
         self._reductions: dict[int, Op] = {}
@@ -53,21 +47,24 @@ class Reductions:
         self._waiting = list(self._order)
         self._ready = set()
 
-    def ready(self, bucket: int) -> None:
-        """All gradients of a bucket are there: reduce it, and those behind it in order that waited for it."""
+    def complete(self, bucket: int) -> None:
+        """All gradients of a bucket are there."""
         self._ready.add(bucket)
-        while self._waiting and self._waiting[0] in self._ready:
-            self._next()
 
-    def flush(self) -> None:
-        """No more gradients will come: reduce what is left, in order."""
-        while self._waiting:
-            self._next()
+    def take_next(self, *, incomplete: bool = False) -> int | None:
+        """The bucket whose turn it is, if its gradients are there (or ``incomplete`` ones may leave); it must then."""
+        if self._waiting and (incomplete or self._waiting[0] in self._ready):
+            return self._waiting.pop(0)
+        return None
+
+    def planned_pack(self, bucket: int) -> Op | None:
+        """What the plan packs a bucket with."""
+        return self._packs.get(bucket)
 
     def repeat(self, bucket: int) -> None:
         """Reduce a bucket once more: gradients have reached it after it was packed."""
         self._packs.pop(bucket, None)
-        self._reduce(bucket)
+        self.reduce(bucket)
         # The plan's end waits for the plan's last reduction, which this one comes after.
         self._issuer.wait(self._ended.get(self._buckets[bucket].buffer, DONE), "reduce")
 
@@ -80,12 +77,8 @@ class Reductions:
         """A backward has ended, and compute has waited."""
         self._ended.clear()
 
-    def _next(self) -> None:
-        bucket = self._waiting.pop(0)
-        self._before(bucket, self._packs.get(bucket))
-        self._reduce(bucket)
-
-    def _reduce(self, bucket: int) -> None:
+    def reduce(self, bucket: int) -> None:
+        """Pack a bucket and send it on its way."""
         spec = self._buckets[bucket]
         pack, reduction = self._packs.get(bucket), self._reductions.get(bucket)
         if pack is None or reduction is None:

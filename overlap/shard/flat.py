@@ -4,7 +4,7 @@
     master      | p0 rows  | p1 rows  | ...   fp32, what the optimizer updates; public parameters are views of it
     shard       | p0 rows  | p1 rows  | ...   compute dtype, what a gather sends; the master itself in fp32
     grad        | p0 rows  | p1 rows  | ...   reduced gradient
-    exp_avg(_sq)| p0 rows  | p1 rows  | ...   fp32 moments, made by the optimizer
+    exp_avg(_sq)| p0 rows  | p1 rows  | ...   fp32 moments, made by the optimizer: both, or the first alone
 
 Hence one update launch and one norm launch per flat. Parameters that are replicated form a flat of world 1: its
 shard holds them whole, and compute uses it directly.
@@ -59,7 +59,7 @@ class Flat:
         master: ``[shard_numel]``, ``key.master_dtype``.
         shard: ``[shard_numel]``, ``key.compute_dtype``; the same tensor as ``master`` when the dtypes agree.
         grad: ``[shard_numel]``, gradient dtype; given by the engine, None for frozen parameters.
-        exp_avg: ``[shard_numel]`` fp32, given by ``overlap.AdamW``.
+        exp_avg: ``[shard_numel]`` fp32, given by ``overlap.AdamW`` or ``overlap.Muon``.
         exp_avg_sq: ``[shard_numel]`` fp32, given by ``overlap.AdamW``.
         order: how an engine runs work in the order of its compute lane.
         updated: the fused optimizer has written master and shard since the last refresh.

@@ -11,7 +11,8 @@ The tail padding of a parameter lies behind its last row in the slot, so that th
 
 A large parameter with too few rows (a few stacked experts) is split along another dimension d. It is stored with d
 moved to the front, so that everything above holds for it too: its "rows" are slices along d, and compute uses a strided
-view.
+view. Behind that dimension come the others in the order that they had in memory: compute sees a channels-last or a
+transposed weight with the strides it came with.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class ParamLayout:
 
     Attributes:
         shape: full shape.
-        dim: dimension that is split, and stored first.
+        order: its dimensions as they are stored; the first is the one that is split.
         rows: size of that dimension (1 for a scalar).
         row_numel: elements per row.
         chunk_rows: rows a rank keeps room for.
@@ -39,7 +40,7 @@ class ParamLayout:
     """
 
     shape: tuple[int, ...]
-    dim: int
+    order: tuple[int, ...]
     rows: int
     row_numel: int
     chunk_rows: int
@@ -47,9 +48,25 @@ class ParamLayout:
     full_offset: int
 
     @property
+    def dim(self) -> int:
+        """The dimension that is split."""
+        return self.order[0] if self.order else 0
+
+    @property
     def stored_shape(self) -> tuple[int, ...]:
-        """Full shape with the split dimension first."""
-        return (self.rows, *self.shape[: self.dim], *self.shape[self.dim + 1 :]) if self.shape else ()
+        """Full shape in the order of storage."""
+        return tuple(self.shape[dim] for dim in self.order)
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Where each dimension is stored: the inverse of ``order``."""
+        return tuple(self.order.index(dim) for dim in range(len(self.order)))
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Of the full parameter, in elements."""
+        stored = self.stored_shape
+        return tuple(math.prod(stored[place + 1 :]) for place in self.places)
 
     @property
     def numel(self) -> int:
@@ -89,20 +106,28 @@ class FlatLayout:
         return sum(param.numel for param in self.params)
 
 
-def lay_out(shapes: Sequence[tuple[int, ...]], world: int, dims: Sequence[int] = ()) -> FlatLayout:
+def lay_out(
+    shapes: Sequence[tuple[int, ...]],
+    world: int,
+    dims: Sequence[int] = (),
+    orders: Sequence[tuple[int, ...]] = (),
+) -> FlatLayout:
     """Place parameters of the given shapes back to back.
 
     Args:
         shapes: full shapes, in order.
         world: ranks to split over; 1 keeps parameters whole.
         dims: dimension to split, per parameter; 0 for all when left out.
+        orders: dimensions from the outermost in memory to the innermost, per parameter; ascending when left out.
     """
     params, offset, full_offset = [], 0, 0
-    for shape, dim in zip(shapes, dims or [0] * len(shapes), strict=True):
+    orders = orders or [tuple(range(len(shape))) for shape in shapes]
+    for shape, dim, order in zip(shapes, dims or [0] * len(shapes), orders, strict=True):
         rows = shape[dim] if shape else 1
         row_numel = math.prod(shape[:dim]) * math.prod(shape[dim + 1 :])
         chunk_rows = -(-rows // world)
-        param = ParamLayout(shape, dim, rows, row_numel, chunk_rows, offset, full_offset)
+        stored = (dim, *(other for other in order if other != dim)) if shape else ()
+        param = ParamLayout(shape, stored, rows, row_numel, chunk_rows, offset, full_offset)
         params.append(param)
         offset = aligned(offset + param.chunk)
         full_offset = aligned(full_offset + param.chunk * world)
@@ -114,14 +139,29 @@ def aligned(numel: int) -> int:
     return -(-numel // ALIGN) * ALIGN
 
 
-def split_dim(shape: tuple[int, ...], world: int, replicate_max_numel: int) -> int | None:
-    """The dimension that a parameter is split along: the first that leaves no rank without a slice.
+def memory_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Dimensions from the outermost in memory to the innermost; ascending for what does not lie back to back."""
+    order = tuple(sorted(range(len(shape)), key=lambda dim: -strides[dim]))
+    sizes = [(strides[dim], shape[dim]) for dim in order if shape[dim] > 1]
+    expected = 1
+    for stride, size in reversed(sizes):
+        if stride != expected:
+            return tuple(range(len(shape)))
+        expected *= size
+    return order
+
+
+def split_dim(
+    shape: tuple[int, ...], world: int, replicate_max_numel: int, order: tuple[int, ...] | None = None
+) -> int | None:
+    """The dimension that a parameter is split along: the first in ``order`` that leaves no rank without a slice.
 
     None for what stays whole: scalars, small parameters, and those without such a dimension.
     """
     if math.prod(shape) <= replicate_max_numel:
         return None
-    fits = (dim for dim, size in enumerate(shape) if (world - 1) * -(-size // world) < size)
+    dims = range(len(shape)) if order is None else order
+    fits = (dim for dim in dims if (world - 1) * -(-shape[dim] // world) < shape[dim])
     return next(fits, None)
 
 

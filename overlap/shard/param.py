@@ -58,7 +58,7 @@ class ShardedParam:
         gradient: this rank's rows of the reduced gradient, as a DTensor, once the engine has memory for it.
         arrived: a gradient has come in during the running backward.
         used: a gradient has come in since gradients were last reduced.
-        has_moments: an ``overlap.AdamW`` keeps state for it.
+        has_moments: one of overlap's optimizers keeps state for it.
         reducing: a backward runs in which lanes may write to ``gradient``.
         kept: ``gradient`` holds what was shown before the running backward.
         hidden: it is not shown while autograd leaves another beside it.
@@ -138,16 +138,15 @@ def as_shaped(stored: Tensor, layout: ParamLayout, rows: int) -> Tensor:
     """View contiguous elements of ``rows`` rows in the parameter's own order of dimensions."""
     if not layout.shape:
         return stored.view(())
-    return stored.view(rows, *layout.stored_shape[1:]).movedim(0, layout.dim)
+    return stored.view(rows, *layout.stored_shape[1:]).permute(layout.places)
 
 
 def as_dtensor(local: Tensor, layout: ParamLayout, mesh: DeviceMesh, *, replicated: bool) -> DTensor:
     """Wrap local rows without communication; global shape and strides are those of the full parameter."""
     shape = torch.Size(layout.shape)
-    stride = torch.empty(shape, device="meta").stride()
     # The last dimension of a mesh is the one that shards; one before it holds replicas.
     placements = [*([Replicate()] * (mesh.ndim - 1)), Replicate() if replicated else Shard(layout.dim)]
-    return DTensor.from_local(local, mesh, placements, run_check=False, shape=shape, stride=stride)
+    return DTensor.from_local(local, mesh, placements, run_check=False, shape=shape, stride=layout.strides)
 
 
 def make_public(local: DTensor, original: nn.Parameter) -> nn.Parameter:
