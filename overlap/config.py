@@ -24,7 +24,8 @@ class ShardOptions:
     """What is sharded: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters."""
 
     param_dtype: torch.dtype | None = None
-    """Compute dtype: what is gathered and what forward and backward use. None keeps each parameter's own."""
+    """Compute dtype: what is gathered and what forward and backward use. None keeps each parameter's own. Each unit has
+    its own value: shard a norm or a router with ``torch.float32`` to keep it so in a bf16 model."""
 
     reduce_dtype: torch.dtype = torch.float32
     """Dtype of gradients on the wire. Sums are accumulated in fp32 whatever it is."""

@@ -20,8 +20,8 @@ Sharded = nn.Module | FSDPModule
 UNIT, ROOT, ENGINE, GROUP = "_overlap_unit", "_overlap_root", "_overlap_engine", "_overlap_group"
 
 # A unit that leaves an option at its default follows the root, except for these: they already shaped its shards.
-_SAME_EVERYWHERE = ("stage", "param_dtype", "replicate_max_numel")
-_OF_EACH_UNIT = ("output_dtype", "cast_forward_inputs", "reshard_after_forward", "init", "init_fn")
+_SAME_EVERYWHERE = ("stage", "replicate_max_numel")
+_OF_EACH_UNIT = ("param_dtype", "output_dtype", "cast_forward_inputs", "reshard_after_forward", "init", "init_fn")
 
 
 def is_unit(module: nn.Module) -> bool:

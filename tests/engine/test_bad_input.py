@@ -151,7 +151,7 @@ def test_ranks_with_other_models_or_options_are_named(ranks: Ranks) -> None:
 
 
 def _refuses_mixed_options() -> None:
-    for name, value in {"stage": 1, "param_dtype": torch.bfloat16, "replicate_max_numel": 9}.items():
+    for name, value in {"stage": 1, "replicate_max_numel": 9}.items():
         model = seeded()
         overlap.fully_shard(model.blocks[1], **{name: value})
         overlap.fully_shard(model)

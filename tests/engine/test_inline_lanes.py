@@ -1,4 +1,4 @@
-"""Lanes inline: communication holds compute up where it is issued, and still no rank waits for a fact from one it holds."""
+"""Lanes inline: communication holds compute up, and still no rank waits for facts from one that it holds up."""
 
 import pytest
 import torch

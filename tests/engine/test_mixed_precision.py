@@ -181,3 +181,37 @@ def _one_dtype_whatever_the_stage() -> None:
 
 def test_stages_1_to_3_train_in_bf16_to_the_same_bits(ranks: Ranks) -> None:
     ranks(2, _one_dtype_whatever_the_stage)
+
+
+class _Norm(nn.LayerNorm):
+    """Notes the dtypes it computes in."""
+
+    seen: tuple[torch.dtype, torch.dtype] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen = x.dtype, self.weight.dtype
+        return super().forward(x)
+
+
+def _keeps_one_in_fp32(stage: int) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16), _Norm(16), nn.Linear(16, 16))
+    overlap.fully_shard(model[1], stage=stage, param_dtype=FP32, replicate_max_numel=0)
+    overlap.shard(model, stage=stage, unit=nn.Linear, param_dtype=BF16, replicate_max_numel=0)
+    update = overlap.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(3):
+        out = model(torch.ones(2, 16))
+        assert out.dtype == BF16
+        assert model[1].seen == (FP32, FP32)
+        loss = out.float().square().mean()
+        loss.backward()
+        update.step()
+        update.zero_grad()
+        losses.append(loss.item())
+    assert losses[2] < losses[0]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_unit_may_compute_in_a_dtype_of_its_own(ranks: Ranks, stage: int) -> None:
+    ranks(2, _keeps_one_in_fp32, stage)
