@@ -17,7 +17,8 @@ from overlap.shard.piece import Piece
 class Communicator(Protocol):
     """Collectives over the ranks of one group, in one order on all of them.
 
-    `kind` names what a call is for ("gather", "reduce", ...): the key of its bytes, and part of errors.
+    `kind` names what a call is for ("gather", "reduce", ...): the key of its bytes, and part of errors. Which unit or
+    bucket it is for is said around it (`overlap.comm.label`).
     Every method raises `ConfigError` for tensors of the wrong shape or dtype, before anything is sent, and
     `DesyncError` when a rank does not answer within the group's timeout.
     """

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from overlap.comm.collective import Communicator
+from overlap.comm.label import labelled
 from overlap.errors import DesyncError, message
 from overlap.shard.piece import Piece
 
@@ -30,7 +31,9 @@ class ControlChannel:
         Raises:
             DesyncError: on every rank, naming the ranks that differ from most others, and both values.
         """
-        answers = self.gather_object((name, digest))
+        # Not matched by name: ranks at different questions are told so at once, and need not wait for the timeout.
+        with labelled(f"agree({name!r})", "agree"):
+            answers = self._gather_object((name, digest))
         usual, _ = Counter(answers).most_common(1)[0]
         odd = [rank for rank, answer in enumerate(answers) if answer != usual]
         if odd:
@@ -42,10 +45,15 @@ class ControlChannel:
 
     def all_max(self, facts: Tensor) -> Tensor:
         """Elementwise maximum over the ranks of a uint8 [n] (say: which parameters received a gradient)."""
-        return self._gather_rows(facts).amax(0)
+        with labelled("all_max"):
+            return self._gather_rows(facts).amax(0)
 
     def gather_object(self, value: Any) -> list[Any]:
         """Every rank's picklable `value`, by rank. For small things."""
+        with labelled("gather_object"):
+            return self._gather_object(value)
+
+    def _gather_object(self, value: Any) -> list[Any]:
         payload = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
         sizes = self._gather_rows(torch.tensor([payload.numel()])).flatten().tolist()
         padded = torch.zeros(max(sizes), dtype=torch.uint8)

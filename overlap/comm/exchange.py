@@ -2,19 +2,32 @@
 
 import itertools
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import NoReturn
 from weakref import WeakKeyDictionary
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup, Work
 
 from overlap import _compat
-from overlap.errors import DesyncError, message
+from overlap.comm.calls import CallLog
+from overlap.comm.desync import unanswered
+from overlap.errors import DesyncError
+
+_AT_ONCE = timedelta(milliseconds=1)
 
 # Two exchanges may share a group (two engines, one lane each): numbered, their messages never mix.
 _numbers: WeakKeyDictionary[ProcessGroup, Iterator[int]] = WeakKeyDictionary()
+
+
+def open_log(group: ProcessGroup, lane: str) -> CallLog:
+    """The log of a new communicator over `group`; all ranks open theirs in the same order."""
+    return CallLog(group.group_name, next(_numbers.setdefault(group, itertools.count())), lane)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,66 +42,107 @@ class Message:
 class Exchange:
     """Full-duplex exchanges: every receive is posted before the first send, which fills a link both ways.
 
-    A message is matched by a tag made of the exchange's number, the call's number and name, and the message's
-    index and *size*. Ranks that fall out of step therefore never match and time out with an error, where gloo
-    would end the process on a size it does not expect.
+    A message is matched by a tag made of the exchange's number, the call's number, name, size and label, and the
+    message's index and *size*. Ranks that fall out of step therefore never match and time out with an error, where
+    gloo would end the process on a size it does not expect, and would give a unit the rows of another of its size.
     """
 
     def __init__(self, group: ProcessGroup, lane: str) -> None:
         self._group = group
-        self._lane = lane
         self._ranks = dist.get_process_group_ranks(group)
-        self._number = next(_numbers.setdefault(group, itertools.count()))
-        self._calls = itertools.count()
+        self.log = open_log(group, lane)
+        self._failure = ""
+        self._limit_s: float | None = None
 
-    def run(self, name: str, receives: Sequence[Message], sends: Sequence[Message]) -> int:
-        """Move all messages and return the bytes sent; empty ones are left out on both sides.
+    @contextmanager
+    def call(self, op: str, nbytes: int) -> Iterator["Transfer"]:
+        """One collective: the moves inside belong to it.
+
+        Args:
+            op: collective and kind.
+            nbytes: of its whole tensor, the same on all ranks.
 
         Raises:
-            DesyncError: a peer did not answer within the group's timeout, or has gone.
+            DesyncError: a peer did not answer within the group's timeout, or has gone; in this call or an earlier one.
         """
-        salt = zlib.crc32(f"{self._number}.{next(self._calls)}.{name}".encode())
-        receives = [m for m in receives if m.tensor.numel()]
-        sends = [m for m in sends if m.tensor.numel()]
-        flight = _Flight(salt)
-        for received in receives:
-            flight.post(self._group.recv, received)
-        for sent in sends:
-            flight.post(self._group.send, sent)
-        flight.land()
-        if flight.failures:
-            raise self._desync(name, *flight.failures[0])
-        return sum(m.tensor.nbytes for m in sends)
+        if self._failure:  # gloo has closed the connections: nobody could answer this one
+            raise DesyncError(self._failure)
+        with self.log.call(op, nbytes, self._interrupt) as call:
+            name = f"{self.log.number}.{call.number}.{op}.{nbytes}.{call.label.matched}"
+            yield Transfer(self._group, name, self._wait_for, self._fail)
 
-    def _desync(self, name: str, peer: int, error: RuntimeError) -> DesyncError:
-        me = dist.get_rank()
-        subject = f"rank {self._ranks[peer]} in {name} on lane '{self._lane}', as rank {me} sees it,"
-        rule = f"answer within {_compat.group_timeout(self._group)}"
-        cure = "look at that rank's log; if it is alive, it issued another collective at this point"
-        failure = DesyncError(message(subject, rule, str(error), cure))
-        failure.__cause__ = error
-        return failure
+    def _wait_for(self, peer: int) -> None:
+        self.log.waits_for = self._ranks[peer]
+
+    def _fail(self, failures: Mapping[int, RuntimeError]) -> NoReturn:
+        peers = sorted(self._ranks[peer] for peer in failures)
+        cause = next(iter(failures.values()))
+        timeout = _compat.group_timeout(self._group)
+        limit_s = timeout.total_seconds() if timeout is not None and not self._limit_s else self._limit_s
+        failure = unanswered(self.log, peers, limit_s, cause)
+        self._failure = str(failure)
+        raise failure from cause
+
+    def _interrupt(self, after_s: float) -> None:
+        """Gloo closes all connections of a group when one of its messages times out: wait for one that never comes."""
+        self._limit_s = after_s
+        with suppress(RuntimeError):
+            self._group.recv([torch.empty(1)], (self._group.rank() + 1) % len(self._ranks), 0).wait(_AT_ONCE)
 
 
-class _Flight:
-    """The messages of one call between their post and their arrival."""
+class Transfer:
+    """The messages of one call.
 
-    def __init__(self, salt: int) -> None:
-        self.failures: list[tuple[int, RuntimeError]] = []
-        self._salt = salt
+    Args:
+        group: moves them.
+        name: the same on all ranks, and for no other call.
+        wait_for: is told the group rank whose message is waited for.
+        fail: raises what is to be said about messages that did not arrive, by group rank of the peer.
+    """
+
+    def __init__(
+        self,
+        group: ProcessGroup,
+        name: str,
+        wait_for: Callable[[int], None],
+        fail: Callable[[Mapping[int, RuntimeError]], NoReturn],
+    ) -> None:
+        self.sent = 0
+        self._group, self._wait_for, self._fail = group, wait_for, fail
+        self._salt = zlib.crc32(name.encode())
+        self._moves = itertools.count()
         self._posted: list[tuple[int, Work]] = []
+        self._failures: dict[int, RuntimeError] = {}
 
-    def post(self, start: Callable[[list[Tensor], int, int], Work], m: Message) -> None:
-        tag = zlib.crc32(b"%d.%d" % (m.index, m.tensor.nbytes), self._salt) >> 1  # gloo wants 31 bits
+    def move(self, receives: Sequence[Message], sends: Sequence[Message]) -> None:
+        """Move all messages; empty ones are left out on both sides."""
+        number = next(self._moves)
+        for message in receives:
+            self._post(self._group.recv, message, number)
+        for message in sends:
+            self._post(self._group.send, message, number)
+        self._land()
+        if self._failures:
+            self._fail(self._failures)
+        self.sent += sum(message.tensor.nbytes for message in sends)
+
+    def _post(self, start: Callable[[list[Tensor], int, int], Work], message: Message, move: int) -> None:
+        nbytes = message.tensor.nbytes
+        if not nbytes:
+            return
+        tag = zlib.crc32(b"%d.%d.%d" % (move, message.index, nbytes), self._salt) >> 1 or 1  # 31 bits; 0 is never sent
         try:
-            self._posted.append((m.peer, start([m.tensor], m.peer, tag)))
+            self._posted.append((message.peer, start([message.tensor], message.peer, tag)))
         except RuntimeError as error:
-            self.failures.append((m.peer, error))
+            self._failures.setdefault(message.peer, error)
 
-    def land(self) -> None:
+    def _land(self) -> None:
         """Wait for all, also after a failure: gloo must not touch a buffer that its owner has back."""
         for peer, work in self._posted:
+            if not self._failures:
+                self._wait_for(peer)
             try:
                 work.wait()
             except RuntimeError as error:
-                self.failures.append((peer, error))
+                self._failures.setdefault(peer, error)
+        self._posted.clear()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
+from overlap import _compat
 from overlap.comm.collective import Communicator
 from overlap.comm.groups import communicator_for
 
 # Two communicators on one group would number their exchanges apart: one per group, gone with it.
-_compute: WeakKeyDictionary[ProcessGroup, dict[tuple[str, tuple[int, ...]], Communicator]] = WeakKeyDictionary()
+_Key = tuple[str, tuple[int, ...], timedelta | None]
+_compute: WeakKeyDictionary[ProcessGroup, dict[_Key, Communicator]] = WeakKeyDictionary()
 
 
 def shard_dimension(mesh: DeviceMesh) -> ProcessGroup:
@@ -33,9 +36,11 @@ def compute_communicator(mesh: DeviceMesh) -> Communicator:
 
 
 def communicator_over(mesh: DeviceMesh, ranks: tuple[int, ...]) -> Communicator:
+    """As ``compute_communicator``, over any ranks of the mesh."""
     world = dist.group.WORLD
     assert world is not None
-    made, key = _compute.setdefault(world, {}), (mesh.device_type, ranks)
+    base = shard_dimension(mesh)
+    made, key = _compute.setdefault(world, {}), (mesh.device_type, ranks, _compat.group_timeout(base))
     if key not in made:
-        made[key] = communicator_for(shard_dimension(mesh), "compute", mesh.device_type, ranks)
+        made[key] = communicator_for(base, "compute", mesh.device_type, ranks)
     return made[key]

@@ -12,7 +12,7 @@ from torch.distributed import ProcessGroup
 
 from overlap import ops
 from overlap.comm.collective import check_bucket, check_contiguous, check_pieces
-from overlap.comm.exchange import Exchange, Message
+from overlap.comm.exchange import Exchange, Message, Transfer
 from overlap.comm.scratch import Scratch
 from overlap.comm.volume import WireCounter
 from overlap.shard.piece import Piece
@@ -50,23 +50,28 @@ class PairwiseCommunicator:
                 rows[self.rank].copy_(piece.local)
             receives += [Message(rows[peer], peer, index) for peer in self._peers()]
             sends += [Message(piece.local, peer, index) for peer in self._peers()]
-        self.counter.add(kind, self._exchange.run(f"all_gather ({kind})", receives, sends))
+        with self._exchange.call(f"all_gather ({kind})", sum(piece.full.nbytes for piece in pieces)) as transfer:
+            transfer.move(receives, sends)
+        self.counter.add(kind, transfer.sent)
 
     def reduce_scatter(self, bucket: Tensor, out: Tensor, kind: str, *, accumulate: bool = False) -> None:
         """See `Communicator.reduce_scatter`."""
         check_bucket(bucket, out, self.world)
-        rows = list(bucket.unbind(0))
-        self.counter.add(kind, self._reduce(f"reduce_scatter ({kind})", rows, out, accumulate))
+        with self._exchange.call(f"reduce_scatter ({kind})", bucket.nbytes) as transfer:
+            self._reduce(transfer, list(bucket.unbind(0)), out, accumulate)
+        self.counter.add(kind, transfer.sent)
 
     def all_reduce(self, flat: Tensor, kind: str) -> None:
         """See `Communicator.all_reduce`. Each rank sums one chunk; chunks differ by at most one element."""
         check_contiguous(flat, "buffer of the all-reduce")
         chunks = list(flat.tensor_split(self.world))
         mine = chunks[self.rank]
-        sent = self._reduce(f"all_reduce ({kind})", chunks, mine, accumulate=False)
         receives = [Message(chunks[peer], peer) for peer in self._peers()]
         sends = [Message(mine, peer) for peer in self._peers()]
-        self.counter.add(kind, sent + self._exchange.run(f"all_reduce ({kind})", receives, sends))
+        with self._exchange.call(f"all_reduce ({kind})", flat.nbytes) as transfer:
+            self._reduce(transfer, chunks, mine, accumulate=False)
+            transfer.move(receives, sends)
+        self.counter.add(kind, transfer.sent)
 
     def broadcast(self, tensor: Tensor, src: int, kind: str) -> None:
         """See `Communicator.broadcast`. The source sends to every rank: meant for weights, once."""
@@ -74,19 +79,20 @@ class PairwiseCommunicator:
         is_source = self.rank == src
         sends = [Message(tensor, peer) for peer in self._peers()] if is_source else []
         receives = [] if is_source else [Message(tensor, src)]
-        self.counter.add(kind, self._exchange.run(f"broadcast ({kind})", receives, sends))
+        with self._exchange.call(f"broadcast ({kind})", tensor.nbytes) as transfer:
+            transfer.move(receives, sends)
+        self.counter.add(kind, transfer.sent)
 
-    def _reduce(self, name: str, rows: list[Tensor], out: Tensor, accumulate: bool) -> int:
-        """Send every other rank its row, sum what arrives for this one into `out`; return the bytes sent."""
+    def _reduce(self, transfer: Transfer, rows: list[Tensor], out: Tensor, accumulate: bool) -> None:
+        """Send every other rank its row, sum what arrives for this one into `out`."""
         mine = rows[self.rank]
         arrived = self._scratch.take((self.world - 1) * mine.numel(), like=mine)
         terms = list(arrived.view(self.world - 1, -1).unbind(0)) if arrived.numel() else []
         receives = [Message(term, peer) for term, peer in zip(terms, sorted(self._peers()), strict=False)]
-        sent = self._exchange.run(name, receives, [Message(rows[peer], peer) for peer in self._peers()])
+        transfer.move(receives, [Message(rows[peer], peer) for peer in self._peers()])
         if mine.numel():
             terms.insert(self.rank, mine)
             ops.reduce_sum(terms, out, scale=1.0, accumulate=accumulate)
-        return sent
 
     def _peers(self) -> Iterator[int]:
         """The other ranks, next one first, so that ranks do not all start with the same receiver."""

@@ -1,17 +1,26 @@
-"""Collectives by torch's own process group: NCCL on CUDA; on gloo to run the same contract there."""
+"""Collectives by torch's own process group: NCCL on CUDA; on gloo to run the same contract there.
+
+What happens when ranks are out of step is the backend's matter. NCCL matches calls by their order alone: calls of equal
+size take each other's data, others hang until torch's watchdog ends the process (its flight recorder then has the
+calls of every rank). Gloo would end it at once on a size it does not expect, or fill a tensor in part. So on gloo each
+collective comes behind an exchange of one byte that only equal calls complete, and ranks out of step get the errors
+that `PairwiseCommunicator` gives.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from overlap import _compat
 from overlap.comm.collective import check_bucket, check_contiguous, check_pieces
+from overlap.comm.desync import broken
+from overlap.comm.exchange import Exchange, Message, open_log
 from overlap.comm.scratch import Scratch
 from overlap.comm.volume import Collective, WireCounter, wire_bytes
-from overlap.errors import DesyncError, message
 from overlap.shard.piece import Piece
 
 
@@ -19,7 +28,8 @@ class ProcessGroupCommunicator:
     """The `Communicator` over a backend that reduces by itself.
 
     The order of a sum and its precision on the way are the backend's: a bf16 bucket is rounded at every hop,
-    and bits may depend on where a value lies in the bucket. Bytes are counted by formula.
+    and bits may depend on where a value lies in the bucket. Bytes are counted by formula, without what gloo needs
+    to be safe.
 
     Args:
         group: a group that nothing else uses, so that its queue is this lane's order.
@@ -32,6 +42,8 @@ class ProcessGroupCommunicator:
         self.lane = lane
         self.counter = WireCounter(measured=False)
         self._group = group
+        self._exchange = Exchange(group, lane) if dist.get_backend(group) == "gloo" else None
+        self._log = self._exchange.log if self._exchange is not None else open_log(group, lane)
         self._scratch = Scratch()
 
     @property
@@ -85,11 +97,25 @@ class ProcessGroupCommunicator:
 
     @contextmanager
     def _call(self, op: Collective, kind: str, tensors: Sequence[Tensor]) -> Iterator[None]:
-        """Count the call, and translate the backend's errors: only its text can say which peer failed."""
-        try:
+        """Number and count the call, and translate the backend's errors."""
+        nbytes = sum(t.nbytes for t in tensors)
+        with self._meet(f"{op} ({kind})", nbytes):
+            try:
+                yield
+            except RuntimeError as error:
+                others = [r for r in dist.get_process_group_ranks(self._group) if r != dist.get_rank()]
+                raise broken(self._log, others, error) from error
+        self.counter.add(kind, wire_bytes(op, nbytes, self.world))
+
+    @contextmanager
+    def _meet(self, op: str, nbytes: int) -> Iterator[None]:
+        """On gloo, make sure that all ranks are in the same call, with the same bytes."""
+        if self._exchange is None:
+            with self._log.call(op, nbytes):
+                yield
+            return
+        with self._exchange.call(op, nbytes) as transfer:
+            tokens, peers = torch.zeros(self.world, 1, dtype=torch.uint8), set(range(self.world)) - {self.rank}
+            sends = [Message(tokens[self.rank], peer) for peer in peers]
+            transfer.move([Message(tokens[peer], peer) for peer in peers], sends)
             yield
-        except RuntimeError as error:
-            subject = f"{op} ({kind}) on lane '{self.lane}', as rank {dist.get_rank()} sees it,"
-            cure = "look at the logs of the other ranks for the first error, or for another collective"
-            raise DesyncError(message(subject, "complete on all ranks", str(error), cure)) from error
-        self.counter.add(kind, wire_bytes(op, sum(t.nbytes for t in tensors), self.world))

@@ -1,33 +1,19 @@
 """A communicator that is slow, late or broken on purpose: for tests of overlap, races and faults."""
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from overlap.comm.collective import Communicator
+from overlap.comm.control import ControlChannel
+from overlap.comm.faults import Fault, Faults
 from overlap.comm.volume import Collective, WireCounter, wire_bytes
-from overlap.errors import DesyncError, message
 from overlap.shard.piece import Piece
 
-
-@dataclass(frozen=True)
-class Fault:
-    """What goes wrong in the `call`-th call (from 0) of `kind`.
-
-    Attributes:
-        kind: as given to the collective.
-        call: which call of that kind fails.
-        action: "raise" a DesyncError here; or "skip" the transfer, which leaves the peers waiting.
-    """
-
-    kind: str
-    call: int = 0
-    action: Literal["raise", "skip"] = "raise"
+T = TypeVar("T")
 
 
 class ShapedCommunicator:
@@ -60,8 +46,7 @@ class ShapedCommunicator:
         self._jitter = jitter
         self._before = before or {}
         self._after = after or {}
-        self._faults = {(fault.kind, fault.call): fault for fault in fail_on}
-        self._calls: Counter[str] = Counter()
+        self._faults = Faults(fail_on)
 
     @property
     def rank(self) -> int:
@@ -90,44 +75,56 @@ class ShapedCommunicator:
 
     def all_gather(self, pieces: Sequence[Piece], kind: str) -> None:
         """See `Communicator.all_gather`."""
-        with self._shape("all_gather", kind, sum(p.full.nbytes for p in pieces)) as transfer:
-            if transfer:
-                self._inner.all_gather(pieces, kind)
+        call = partial(self._inner.all_gather, pieces, kind)
+        self._shape("all_gather", kind, sum(p.full.nbytes for p in pieces), call)
 
     def reduce_scatter(self, bucket: Tensor, out: Tensor, kind: str, *, accumulate: bool = False) -> None:
         """See `Communicator.reduce_scatter`."""
-        with self._shape("reduce_scatter", kind, bucket.nbytes) as transfer:
-            if transfer:
-                self._inner.reduce_scatter(bucket, out, kind, accumulate=accumulate)
+        call = partial(self._inner.reduce_scatter, bucket, out, kind, accumulate=accumulate)
+        self._shape("reduce_scatter", kind, bucket.nbytes, call)
 
     def all_reduce(self, flat: Tensor, kind: str) -> None:
         """See `Communicator.all_reduce`."""
-        with self._shape("all_reduce", kind, flat.nbytes) as transfer:
-            if transfer:
-                self._inner.all_reduce(flat, kind)
+        self._shape("all_reduce", kind, flat.nbytes, partial(self._inner.all_reduce, flat, kind))
 
     def broadcast(self, tensor: Tensor, src: int, kind: str) -> None:
         """See `Communicator.broadcast`."""
-        with self._shape("broadcast", kind, tensor.nbytes) as transfer:
-            if transfer:
-                self._inner.broadcast(tensor, src, kind)
+        self._shape("broadcast", kind, tensor.nbytes, partial(self._inner.broadcast, tensor, src, kind))
 
-    @contextmanager
-    def _shape(self, op: Collective, kind: str, nbytes: int) -> Iterator[bool]:
-        """Delay what runs inside and stretch it to its time on the wire; yields whether to transfer."""
-        transfer = self._transfers(op, kind)
+    def _shape(self, op: Collective, kind: str, nbytes: int, call: Callable[[], None]) -> None:
+        """Delay a call and stretch it to its time on the wire."""
         time.sleep(self._before.get(kind, 0.0) + (self._jitter() if self._jitter else 0.0))
         wire_s = self._latency_s + wire_bytes(op, nbytes, self.world) * self._seconds_per_byte
         end = time.perf_counter() + wire_s
-        yield transfer
+        self._faults.carry_out(call, kind, f"{op} ({kind}) on lane '{self.lane}', rank {self.rank},", None)
         time.sleep(max(0.0, end - time.perf_counter()) + self._after.get(kind, 0.0))
 
-    def _transfers(self, op: Collective, kind: str) -> bool:
-        fault = self._faults.get((kind, self._calls[kind]))
-        self._calls[kind] += 1
-        if fault is None:
-            return True
-        if fault.action == "raise":
-            subject = f"{op} ({kind}) on lane '{self.lane}', rank {self.rank},"
-            raise DesyncError(message(subject, "complete", f"an injected {fault}", "expect it in this test"))
-        return False
+
+class ShapedControl(ControlChannel):
+    """A control channel with faults, whose kinds are "all_max", "gather_object" and the questions of `agree`.
+
+    Args:
+        inner: talks to the other ranks.
+        fail_on: faults to inject.
+    """
+
+    def __init__(self, inner: ControlChannel, fail_on: Sequence[Fault]) -> None:
+        super().__init__(inner.communicator)
+        self._faults = Faults(fail_on)
+
+    def agree(self, name: str, digest: str) -> None:
+        """See `ControlChannel.agree`; a rank alone agrees with itself."""
+        self._fail(partial(super().agree, name, digest), name, None)
+
+    def all_max(self, facts: Tensor) -> Tensor:
+        """See `ControlChannel.all_max`; a rank alone has its own facts."""
+        return self._fail(partial(super().all_max, facts), "all_max", facts)
+
+    def gather_object(self, value: Any) -> list[Any]:
+        """See `ControlChannel.gather_object`; a rank alone has its own value, for all."""
+        return self._fail(partial(super().gather_object, value), "gather_object", [value] * self.communicator.world)
+
+    def _fail(self, call: Callable[[], T], kind: str, alone: T) -> T:
+        return self._faults.carry_out(
+            call, kind, f"{kind} on the control channel, rank {self.communicator.rank},", alone
+        )

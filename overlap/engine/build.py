@@ -177,7 +177,8 @@ def _make_equal(modules: list[tuple[str, nn.Module]], tied: Named, group: ShardG
         verify_initial(tensors.items(), group.control)
     else:
         with torch.no_grad():
-            broadcast_initial({id(tensor): tensor for tensor in tensors.values()}.values(), group.everyone)
+            once = {id(tensor): (name, tensor) for name, tensor in tensors.items()}
+            broadcast_initial(once.values(), group.everyone)
 
 
 def _build_flats(named: Named, group: ShardGroup, options: ShardOptions) -> tuple[Flat, ...]:

@@ -10,14 +10,16 @@ from torch import Tensor
 
 from overlap.comm.collective import Communicator
 from overlap.comm.control import ControlChannel
+from overlap.comm.label import labelled
 from overlap.errors import StateError, message
 
 
-def broadcast_initial(tensors: Iterable[Tensor], comm: Communicator) -> None:
-    """Overwrite every rank's tensors with rank 0's. A collective."""
-    for tensor in tensors:
+def broadcast_initial(named: Iterable[tuple[str, Tensor]], comm: Communicator) -> None:
+    """Overwrite every rank's tensors with rank 0's; names keep tensors of one size apart. A collective."""
+    for name, tensor in named:
         source = tensor.detach().contiguous()
-        comm.broadcast(source, 0, "init")
+        with labelled(f"'{name}'"):
+            comm.broadcast(source, 0, "init")
         if comm.rank != 0:
             tensor.detach().copy_(source)
 

@@ -6,6 +6,7 @@ Torch tells of every registration. Only those inside a model that has an engine 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -15,6 +16,7 @@ from torch import nn
 from overlap import _compat
 from overlap.errors import StateError, message
 from overlap.shard.flat import home_of
+from overlap.shard.unit import Unit
 
 # module -> the outermost sharded module around it
 _roots: WeakKeyDictionary[nn.Module, weakref.ref[nn.Module]] = WeakKeyDictionary()
@@ -43,17 +45,28 @@ def _note(module: nn.Module, name: str, registered: Any) -> None:
                 _roots[inner] = weakref.ref(root)
 
 
-def refuse_late(root: nn.Module) -> None:
+def refuse_late(root: nn.Module, units: Sequence[Unit]) -> None:
     """Before a pass that trains: look into what has been registered since the model was sharded.
+
+    What stands in the place of one of our parameters is the pass's to refuse.
 
     Raises:
         StateError: naming a parameter that requires grad. Frozen ones are used as they are.
     """
     if not root.__dict__.get(_SUSPECT):
         return
-    late = {name: param for name, param in root.named_parameters() if home_of(param) is None and param.numel()}
+    late = dict(_late(root, units))
     root.__dict__[_SUSPECT] = bool(late)  # a frozen one may be unfrozen
     for name, param in late.items():
         if param.requires_grad:
             cure = "add it before sharding, freeze it, or shard its module by itself and then the model"
             raise StateError(message(f"parameter {name!r}", "be there when the model is sharded", "a later one", cure))
+
+
+def _late(root: nn.Module, units: Sequence[Unit]) -> Iterator[tuple[str, nn.Parameter]]:
+    ours = {(id(owner.table), owner.attribute) for unit in units for param in unit.params for owner in param.owners}
+    for prefix, module in root.named_modules():
+        table = _compat.parameter_table(module)
+        for attribute, param in table.items():
+            if param is not None and param.numel() and home_of(param) is None and (id(table), attribute) not in ours:
+                yield f"{prefix}.{attribute}" if prefix else attribute, param

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from overlap.comm.label import labelled
 from overlap.errors import StateError, message
 
 
@@ -50,6 +51,16 @@ class Job:
     def label(self) -> str:
         """For messages: ``gather blocks.3``."""
         return f"{self.kind} {self.unit}".strip()
+
+
+def labelled_for(job: Job) -> AbstractContextManager[None]:
+    """Say what the collectives of a job are for: its unit or bucket.
+
+    The ranks match calls by event, too, since a unit may have several buckets. Events are counted within a pass, so
+    that a second gather is ``gathered:3#2`` where the plan is followed and ``gathered:3`` where it was not.
+    """
+    name, event = job.unit or "(root)", job.event.partition("#")[0]
+    return labelled(f"'{name}' ({event})")
 
 
 class Watch(Protocol):

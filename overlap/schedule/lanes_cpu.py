@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from overlap.comm.calls import interrupt_calls
-from overlap.comm.label import labelled
 from overlap.schedule.events_cpu import GRACE_S, HostEvent, wait_host
-from overlap.schedule.lanes import DONE, Event, Job, Watch, refuse_closed
+from overlap.schedule.lanes import DONE, Event, Job, Watch, labelled_for, refuse_closed
 
 
 class HostClock:
@@ -40,13 +39,8 @@ def run_job(job: Job, lane: str, watch: Watch | None) -> None:
 
 
 def run_for_unit(job: Job, lane: str, watch: Watch | None) -> None:
-    """As `run_job`, for lanes that communicate: the job's collectives are for its unit or bucket.
-
-    The ranks match calls by event, too, since a unit may have several buckets. Events are counted within a pass, so
-    that a second gather is ``gathered:3#2`` where the plan is followed and ``gathered:3`` where it was not.
-    """
-    name, event = job.unit or "(root)", job.event.partition("#")[0]
-    with labelled(f"'{name}' ({event})"):
+    """As `run_job`, for lanes that communicate: the job's collectives are for its unit or bucket."""
+    with labelled_for(job):
         run_job(job, lane, watch)
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from overlap.schedule.lanes import Event, Job, Watch, refuse_closed
+from overlap.schedule.lanes import Event, Job, Watch, labelled_for, refuse_closed
 
 # CUDA's priorities are negative for high; NCCL kernels must not queue behind a full device of compute blocks.
 HIGH_PRIORITY = -1
@@ -75,7 +75,7 @@ class _Stream:
 
     def _work(self, job: Job, run: Callable[[], None]) -> None:
         start = self.clock.mark() if self._watch is not None else None
-        with job.scope:
+        with job.scope, labelled_for(job):
             run()
         if self._watch is not None:
             self._watch.span(self.name, job, start, self.clock.mark())
