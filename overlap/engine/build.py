@@ -20,6 +20,7 @@ from overlap.shard.layout import lay_out, memory_order, split_dim
 from overlap.shard.materialize import materialize
 from overlap.shard.param import (
     REPLACED_MARK,
+    EmptyParam,
     Owner,
     ShardedParam,
     as_dtensor,
@@ -98,7 +99,7 @@ def build_unit(
     _make_equal(modules, tied, group, options)
     flats = _build_flats(named, group, options)
     leaf = not any(is_unit(inner) for inner in module.modules() if inner is not module)
-    unit = Unit("", options, flats, leaf, borrowed)
+    unit = Unit("", options, flats, leaf, borrowed, _empties(named, options))
     unit.show_public()
     mark_replaced(given)
     return unit
@@ -188,6 +189,14 @@ def _build_flats(named: Named, group: ShardGroup, options: ShardOptions) -> tupl
         if param.is_floating_point() and param.numel() > 0:
             by_key.setdefault(_key(param, group.world, options), []).append(param)
     return tuple(_build_flat(key, params, named, group, options) for key, params in by_key.items())
+
+
+def _empties(named: Named, options: ShardOptions) -> tuple[EmptyParam, ...]:
+    dtype = options.param_dtype
+    if dtype is None:
+        return ()
+    empty = {param: owners for param, (_, owners) in named.items() if param.is_floating_point() and not param.numel()}
+    return tuple(EmptyParam(param, owners, dtype) for param, owners in empty.items() if param.dtype != dtype)
 
 
 def _key(param: nn.Parameter, world: int, options: ShardOptions) -> FlatKey:

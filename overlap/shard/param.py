@@ -121,6 +121,26 @@ class ShardedParam:
             raise StateError(message(subject, "stay unedited", "an in-place change, which would be lost", cure))
 
 
+@dataclass(frozen=True, slots=True)
+class EmptyParam:
+    """A parameter without elements: there is nothing to shard, and compute still wants its dtype."""
+
+    public: nn.Parameter
+    owners: tuple[Owner, ...]
+    dtype: torch.dtype
+
+    def show_working(self) -> None:
+        """Register it in compute dtype; its gradient, as empty, goes to the parameter itself."""
+        working = self.public.to(self.dtype)
+        for owner in self.owners:
+            owner.table[owner.attribute] = working  # type: ignore[assignment]
+
+    def show_public(self) -> None:
+        """Register the parameter itself."""
+        for owner in self.owners:
+            owner.table[owner.attribute] = self.public
+
+
 def local_rows(flat: Tensor, layout: ParamLayout, rank: int) -> Tensor:
     """This rank's rows of a parameter as a view of a flat buffer, padding left out; fewer in ``layout.dim`` only."""
     _, rows = layout.rows_of(rank)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from overlap.config import ShardOptions
 from overlap.shard.flat import Flat
-from overlap.shard.param import ShardedParam, as_shaped
+from overlap.shard.param import EmptyParam, ShardedParam, as_shaped
 from overlap.shard.piece import Piece
 from overlap.shard.slot import Slot, aligned_bytes
 
@@ -23,6 +23,7 @@ class Unit:
         options: as given to ``fully_shard``.
         flats: parameters by storage; usually one sharded and one replicated flat.
         leaf: no other unit lies inside it, and none uses its parameters.
+        empties: parameters of no elements that compute uses in another dtype; they are not sharded.
         borrowed: parameters of other units that modules of this one hold, too.
         lenders: the units they belong to; the engine fills it in.
         reshard_after_forward: full parameters leave after forward; at first as in ``options``.
@@ -37,6 +38,7 @@ class Unit:
     flats: tuple[Flat, ...]
     leaf: bool
     borrowed: tuple[ShardedParam, ...] = ()
+    empties: tuple[EmptyParam, ...] = ()
     lenders: tuple[Unit, ...] = ()
     reshard_after_forward: bool = True
     reshard_after_backward: bool = True
@@ -125,12 +127,16 @@ class Unit:
         """Let module code see full parameters."""
         for param in self._params:
             param.show_working()
+        for empty in self.empties:
+            empty.show_working()
 
     def show_public(self) -> None:
         """Let everyone else see sharded ones, unless full ones are held by hand."""
         if not self.held:
             for param in self._params:
                 param.show_public()
+            for empty in self.empties:
+                empty.show_public()
 
     def check_unedited(self) -> None:
         """Refuse in-place changes of full parameters, which would be lost.
