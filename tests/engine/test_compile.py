@@ -5,9 +5,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from support.chain import Chain, chain, close, data, sharded_chain, twin_gradients
+from support.chain import Chain, chain, close, data, twin_gradients
 from support.ranks import Ranks
-from torch import nn
 from torch._dynamo.utils import counters
 
 import overlap
