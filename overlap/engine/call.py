@@ -33,10 +33,10 @@ def run_through_engine(module: Sharded, call: Callable[..., Any], args: Any, kwa
     try:
         engine.passes.enter_forward(unit, method)
         outputs = call(*args, **kwargs)
+        engine.passes.exit_forward(unit)
     except BaseException:
         engine.passes.interrupt(unit)
         raise
-    engine.passes.exit_forward(unit)
     if unit.options.output_dtype is not None:
         outputs = cast_floating(outputs, unit.options.output_dtype)
     if torch.is_grad_enabled():

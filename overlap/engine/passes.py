@@ -91,7 +91,7 @@ class Passes:
         self._forward.append(unit)
         if self._forward.count(unit) == 1:
             self._executor.reach(self._at(Kind.FORWARD, unit))
-        unit.show_working()
+            unit.show_working()
 
     def exit_forward(self, unit: Unit) -> None:
         """A unit's forward has returned."""
@@ -105,19 +105,19 @@ class Passes:
         if unit in self._forward:
             return
         self._executor.reach(self._at(Kind.FORWARD_END, unit))
-        unit.check_unedited()
         if unit in self._suspended:
             self._suspended.remove(unit)
             self._resume(unit)
         elif unit not in self._backward:  # else this was a recomputation inside its backward
             unit.show_public()
+            unit.check_unedited()
 
     def interrupt(self, unit: Unit) -> None:
         """A unit's forward has raised. Inside backward this may be a recomputation that has all it needs."""
-        if self._in_backward:
-            self.exit_forward(unit)
-        else:
+        if not self._in_backward:
             self._abandon()
+        elif unit in self._forward:
+            self.exit_forward(unit)
 
     def _abandon(self) -> None:
         """Leave an unfinished pass so that the next one starts clean."""
