@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from overlap.optim.adamw import AdamW
     from overlap.optim.clip import clip_grad_norm_, grad_norm
     from overlap.optim.loss_scale import LossScaler
+    from overlap.optim.muon import Muon
 
 __version__ = "0.1.0"
 
@@ -31,6 +32,7 @@ __all__ = [
     "DesyncError",
     "Engine",
     "LossScaler",
+    "Muon",
     "OverlapError",
     "ShardOptions",
     "ShardedModule",
@@ -49,6 +51,7 @@ _HOMES = {
     "AdamW": "optim.adamw",
     "Engine": "engine.engine",
     "LossScaler": "optim.loss_scale",
+    "Muon": "optim.muon",
     "ShardedModule": "engine.module",
     "clip_grad_norm_": "optim.clip",
     "engine_of": "engine.registry",

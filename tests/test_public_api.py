@@ -28,6 +28,12 @@ PUBLIC: dict[str, str | None] = {
     "LossScaler": "(init_scale: 'float' = 65536.0, growth_factor: 'float' = 2.0, backoff_factor: 'float' = 0.5, "
     "growth_interval: 'int' = 2000, *, min_scale: 'float' = 1.0, max_scale: 'float' = 16777216.0, "
     "on_min_scale: \"Literal['warn', 'raise']\" = 'warn', enabled: 'bool' = True) -> 'None'",
+    "Muon": "(params: 'Iterable[Any]', lr: 'float | Tensor' = 0.001, weight_decay: 'float' = 0.1, "
+    "momentum: 'float' = 0.95, nesterov: 'bool' = True, "
+    "ns_coefficients: 'tuple[float, float, float]' = (3.4445, -4.775, 2.0315), eps: 'float' = 1e-07, "
+    "ns_steps: 'int' = 5, adjust_lr_fn: 'str | None' = None, *, stacked: 'bool | None' = None, "
+    "ns_dtype: 'torch.dtype | None' = None, max_grad_norm: 'float | None' = None, "
+    "error_if_nonfinite: 'bool' = False) -> 'None'",
     "OverlapError": None,
     "ShardOptions": None,
     "ShardedModule": None,

@@ -15,7 +15,7 @@ from overlap.comm.control import ControlChannel
 from overlap.config import ShardOptions
 from overlap.engine.initial import broadcast_initial, verify_initial
 from overlap.errors import ConfigError, StateError, message
-from overlap.shard.flat import Flat, FlatKey, empty_flat, home_of
+from overlap.shard.flat import TRAINABLE_DTYPES, Flat, FlatKey, empty_flat, home_of
 from overlap.shard.layout import lay_out, memory_order, split_dim
 from overlap.shard.materialize import materialize
 from overlap.shard.param import (
@@ -34,10 +34,11 @@ from overlap.shard.param import (
 from overlap.shard.partition import own_modules, own_parameters
 from overlap.shard.unit import Unit
 
+Orders = dict[str, tuple[int, ...]]
+"""Dimensions from the outermost in memory to the innermost, by name."""
+
 Named = dict[nn.Parameter, tuple[str, tuple[Owner, ...]]]
 """Parameters, the name of each below its unit, and the places that hold it."""
-
-TRAINABLE_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def build_unit(
     given, tied = _split_tied(own_parameters(module, is_unit))
     for param, (name, _) in given.items():
         _check_parameter(name, param)
-    _agree_on_parameters(given, tied, group, options)
+    orders = _agree_on_parameters(given, tied, group, options)
     modules = list(own_modules(module, is_unit))
     materialize(modules, group.device, options.init_fn)
     for _, owners in given.values():
@@ -97,7 +98,7 @@ def build_unit(
     borrowed = tuple(_borrow(public, owners) for public, (_, owners) in tied.items())
     named = {param: place for param, place in own_parameters(module, is_unit).items() if param not in tied}
     _make_equal(modules, tied, group, options)
-    flats = _build_flats(named, group, options)
+    flats = _build_flats(named, orders, group, options)
     leaf = not any(is_unit(inner) for inner in module.modules() if inner is not module)
     unit = Unit("", options, flats, leaf, borrowed, _empties(named, options))
     unit.show_public()
@@ -151,13 +152,19 @@ def _check_parameter(name: str, param: nn.Parameter) -> None:
         )
 
 
-def _agree_on_parameters(named: Named, tied: Named, group: ShardGroup, options: ShardOptions) -> None:
-    """Sizes must agree before the first transfer: gloo ends the process on a size it does not expect."""
+def _agree_on_parameters(named: Named, tied: Named, group: ShardGroup, options: ShardOptions) -> Orders:
+    """Sizes must agree before the first transfer: gloo ends the process on a size it does not expect.
+
+    How rank 0 has its parameters in memory holds for all, as its values do.
+    """
     facts = [f"{name} {tuple(param.shape)} {param.dtype} {param.requires_grad}" for param, (name, _) in named.items()]
     facts += [f"{name} tied" for name, _ in tied.values()]
     facts.append(f"stage {options.stage} {options.param_dtype} {options.reduce_dtype} {options.replicate_max_numel}")
-    everyone = group.control.gather_object(facts)
-    group.control.agree("parameters and options", _first_difference(facts, everyone))
+    orders = {name: memory_order(tuple(param.shape), param.stride()) for param, (name, _) in named.items()}
+    everyone = group.control.gather_object((facts, orders))
+    group.control.agree("parameters and options", _first_difference(facts, [theirs for theirs, _ in everyone]))
+    of_rank_0: Orders = everyone[0][1]
+    return of_rank_0
 
 
 def _first_difference(facts: list[str], everyone: list[list[str]]) -> str:
@@ -182,13 +189,13 @@ def _make_equal(modules: list[tuple[str, nn.Module]], tied: Named, group: ShardG
             broadcast_initial(once.values(), group.everyone)
 
 
-def _build_flats(named: Named, group: ShardGroup, options: ShardOptions) -> tuple[Flat, ...]:
+def _build_flats(named: Named, orders: Orders, group: ShardGroup, options: ShardOptions) -> tuple[Flat, ...]:
     by_key: dict[FlatKey, list[nn.Parameter]] = {}
-    for param in named:
+    for param, (name, _) in named.items():
         # Integer parameters have no gradient and no compute dtype: they stay as they are, whole on every rank.
         if param.is_floating_point() and param.numel() > 0:
-            by_key.setdefault(_key(param, group.world, options), []).append(param)
-    return tuple(_build_flat(key, params, named, group, options) for key, params in by_key.items())
+            by_key.setdefault(_key(param, orders[name], group.world, options), []).append(param)
+    return tuple(_build_flat(key, params, named, orders, group, options) for key, params in by_key.items())
 
 
 def _empties(named: Named, options: ShardOptions) -> tuple[EmptyParam, ...]:
@@ -199,9 +206,8 @@ def _empties(named: Named, options: ShardOptions) -> tuple[EmptyParam, ...]:
     return tuple(EmptyParam(param, owners, dtype) for param, owners in empty.items() if param.dtype != dtype)
 
 
-def _key(param: nn.Parameter, world: int, options: ShardOptions) -> FlatKey:
-    shape, order = tuple(param.shape), _order(param)
-    dim = split_dim(shape, world, options.replicate_max_numel, order) if options.sharded else None
+def _key(param: nn.Parameter, order: tuple[int, ...], world: int, options: ShardOptions) -> FlatKey:
+    dim = split_dim(tuple(param.shape), world, options.replicate_max_numel, order) if options.sharded else None
     trainable = param.requires_grad
     return FlatKey(
         replicated=dim is None,
@@ -212,20 +218,17 @@ def _key(param: nn.Parameter, world: int, options: ShardOptions) -> FlatKey:
     )
 
 
-def _order(param: nn.Parameter) -> tuple[int, ...]:
-    return memory_order(tuple(param.shape), param.stride())
-
-
 def _build_flat(
     key: FlatKey,
     originals: list[nn.Parameter],
     named: Named,
+    all_orders: Orders,
     group: ShardGroup,
     options: ShardOptions,
 ) -> Flat:
     world = 1 if key.replicated else group.world
     shapes = [tuple(param.shape) for param in originals]
-    orders = [_order(param) for param in originals]
+    orders = [all_orders[named[param][0]] for param in originals]
     dims = [
         split_dim(shape, world, options.replicate_max_numel, order) or 0
         for shape, order in zip(shapes, orders, strict=True)

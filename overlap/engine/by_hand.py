@@ -70,8 +70,9 @@ class ByHand:
     def keeping_otherwise(self, method: str) -> Iterator[None]:
         """Inside, units are told to keep their parameters for longer or for shorter."""
         self._check_between_passes(method)
+        before = [unit.shares_slot for unit in self._units]
         yield
-        self._lay_out(moves=True)
+        self._lay_out(moves=before != [unit.shares_slot for unit in self._units])
 
     def gather_ahead(self, distance: int) -> None:
         """Gather at least so many units ahead from now on."""
@@ -83,8 +84,8 @@ class ByHand:
     def begin_summon(self) -> None:
         """Full plain parameters are about to be registered by others."""
         self._check_between_passes("summon_full_params")
-        if self.summoned or self._residency.held:
-            got = "a second call inside" if self.summoned else "units that unshard() holds"
+        if self._residency.held:
+            got = "units that unshard() holds"
             raise StateError(message("summon_full_params()", "find sharded parameters", got, "leave that first"))
         self.summoned = True
 
@@ -115,6 +116,9 @@ class ByHand:
             self._executor.arrive(number)
 
     def _check_between_passes(self, method: str) -> None:
+        if self.summoned:
+            got = "a call inside summon_full_params()"
+            raise StateError(message(f"{method}()", "find sharded parameters", got, "leave that first"))
         self._passes.recover()
         if self._passes.running:
             cure = "call it between passes; inside, call the submodule or register_forward_method()"

@@ -28,7 +28,7 @@ def run_through_engine(module: Sharded, call: Callable[..., Any], args: Any, kwa
         return call(*args, **kwargs)
     if unit.options.param_dtype is not None and unit.options.cast_forward_inputs:
         args, kwargs = cast_floating((args, kwargs), unit.options.param_dtype)
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() and not engine.passes.running:
         refuse_late(module.__dict__[ROOT](), engine.units)
     try:
         engine.passes.enter_forward(unit, method)

@@ -26,6 +26,7 @@ _SUSPECT = "_overlap_late"  # in a root's __dict__: something has been registere
 def watch_registrations(root: nn.Module) -> None:
     """From now on a module or parameter that is registered below ``root`` makes it suspect."""
     _install()
+    root.__dict__[_SUSPECT] = True  # something may have been registered since it was sharded
     for module in root.modules():
         _roots[module] = weakref.ref(root)
 

@@ -54,7 +54,7 @@ class ShardedModule(FSDPModule):
         raise StateError(message("sharded model", "not be copied", "a deepcopy", cure))
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
-        """As ``nn.Module``'s; always the sharded faces outside forward and backward, also after a failed backward."""
+        """As ``nn.Module``'s; outside of passes the sharded faces, also after a failed backward, but for held units."""
         _recover(self)
         yield from super().named_parameters(*args, **kwargs)  # type: ignore[misc]
 
@@ -173,6 +173,8 @@ class ShardedModule(FSDPModule):
             raise ConfigError(message(name, "be True or False", value, "choose one of them"))
         modules = self.modules() if recurse else [self]  # type: ignore[attr-defined]
         units = [unit_of(module) for module in modules if UNIT in module.__dict__]
+        if all(getattr(unit, name) == value for unit in units):
+            return
         engine: Engine | None = self.__dict__[ROOT]().__dict__.get(ENGINE)
         with nullcontext() if engine is None else engine.by_hand.keeping_otherwise(f"set_{name}"):
             for unit in units:

@@ -98,6 +98,7 @@ class Passes:
         for each in (unit, *reversed(unit.lenders)):
             self._exit(each)
         if not self._forward and not self._in_backward and self._mode[0] == "eval":
+            self._executor.settle()
             self._complete_pass()
 
     def _exit(self, unit: Unit) -> None:
@@ -114,9 +115,12 @@ class Passes:
 
     def interrupt(self, unit: Unit) -> None:
         """A unit's forward has raised. Inside backward this may be a recomputation that has all it needs."""
-        if not self._in_backward:
+        outermost = self._forward[:1]
+        if not self._in_backward and (unit not in self._forward or outermost[0] in (unit, *unit.lenders)):
             self._abandon()
-        elif unit in self._forward:
+        elif unit in self._forward:  # code around it may catch the error and go on
+            while self._forward[-1] is not unit:
+                self._exit(self._forward[-1])
             self.exit_forward(unit)
 
     def _abandon(self) -> None:
@@ -124,6 +128,10 @@ class Passes:
         self._forward.clear()
         self._backward.clear()
         self._suspended.clear()
+        if self._end is None:
+            self._executor.abandon()
+        else:
+            self._executor.abandon_backward()
         self._gradients.abandon()
         self._end = None
         for unit in self._units:
@@ -143,6 +151,8 @@ class Passes:
         self.recover()
         for unit in self._units:
             unit.check_faces()
+            if unit.held:
+                unit.check_unedited()
         if thawing := [flat for unit in self._units for flat in unit.thawing]:
             self._thaw(thawing)
         self._residency.refresh()
@@ -159,6 +169,8 @@ class Passes:
         self._control.agree("parameters to unfreeze", names)
         known = {id(param) for param in self._gradients.params}
         for flat in flats:
+            flat.check_trainable()
+        for flat in flats:
             flat.thaw()
         self._gradients.take_in(self._units)
         self.handles += hooks.watch_gradients(self, self._units, known)
@@ -171,7 +183,8 @@ class Passes:
             return None, self._residency.begin()
         order = self.plans.settle(self._mode)
         # Only a step of the whole model tells the order, not one of a block alone.
-        if order is not None and self._mode == ("train", 0, "") and self._residency.follow(order):
+        whole_step = order is not None and self._mode == ("train", 0, "") and not self._residency.held
+        if order is not None and whole_step and self._residency.follow(order):
             self._executor.relocate(self._step_spec())
         residency, spec = self._residency, self._executor.spec
         stale = residency.begin()
@@ -180,6 +193,9 @@ class Passes:
         return plan, stale
 
     def _complete_pass(self) -> None:
+        packs = any(position.kind is Kind.PACK for position in self._executor.record)
+        if self._mode[0] == "train" and self._gradients.reducing and self._gradients.buckets and not packs:
+            return  # a gradient of an input alone: no order to learn from it
         if self._gathers or self._mode[0] == "train":
             self.plans.note(self._mode, self._executor.record)
 
@@ -247,8 +263,9 @@ class Passes:
     def _open_backward(self) -> None:
         self.recover()
         self._suspended.clear()
+        # First the executor: it waits for lanes that a failed backward may have left at work.
+        self._executor.open_backward(reduce=self.requires_gradient_sync, replicate=self.requires_all_reduce)
         self._gradients.open_backward(reducing=self.requires_gradient_sync, replicating=self.requires_all_reduce)
-        self._executor.open_backward(reduce=self.requires_gradient_sync, replicate=self._gradients.replicating)
         end = partial(self.finish_backward)
         self._end = weakref.ref(end)
         _compat.at_end_of_backward(end)

@@ -59,15 +59,26 @@ def engine_of(module: nn.Module | FSDPModule) -> Engine:
 
 
 def _make_engine(root: nn.Module) -> Engine:
-    units = [unit_of(module) for module in root.modules() if is_unit(module)]
+    modules = [module for module in root.modules() if is_unit(module)]
+    units = [unit_of(module) for module in modules]
     options = units[0].options
-    for unit in units:
-        _check_same(unit, options)
+    for module in modules:
+        _check_same(unit_of(module), options)
+        _check_mesh(module, root)
     # Tensors made under inference_mode could never be trained.
     with torch.inference_mode(False), torch.no_grad():
         engine = Engine(units, root.__dict__[GROUP], options)
     watch_registrations(root)
     return engine
+
+
+def _check_mesh(module: nn.Module, root: nn.Module) -> None:
+    mine, theirs = module.__dict__[GROUP].mesh, root.__dict__[GROUP].mesh
+    if not torch.equal(mine.mesh, theirs.mesh):
+        got = f"{mine.mesh.tolist()} in unit {unit_of(module).name!r}"
+        raise ConfigError(
+            message("mesh", f"equal the root's, {theirs.mesh.tolist()}", got, "pass one mesh to all units")
+        )
 
 
 def _check_same(unit: Unit, options: ShardOptions) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -69,15 +69,13 @@ def summon_full_params(
         cure = "call overlap.shard on it"
         raise ConfigError(message("module", "be sharded or hold sharded ones", type(module).__name__, cure))
     engines = list({id(engine): engine for engine in map(engine_of, modules)}.values())
-    for engine in engines:
-        engine.by_hand.begin_summon()
-    try:
+    with ExitStack() as ends:
+        for engine in engines:
+            engine.by_hand.begin_summon()
+            ends.callback(engine.by_hand.end_summon)
         summoned = _summon(modules, show=not rank0_only or dist.get_rank() == 0, to_cpu=offload_to_cpu)
         yield
         _finish(summoned, writeback=writeback)
-    finally:
-        for engine in engines:
-            engine.by_hand.end_summon()
 
 
 @torch.no_grad()

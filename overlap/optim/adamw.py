@@ -8,28 +8,20 @@ Source: Loshchilov & Hutter 2019, algorithm 2; formula and order of operations a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from overlap.errors import ConfigError, message
-from overlap.optim.chosen import Chosen, adopt_foreign_gradients, chosen_of, home, is_inert
-from overlap.optim.clip import check_max_norm, refuse_nonfinite
-from overlap.optim.loss_scale import LossScaler
+from overlap.optim.flat_optimizer import FlatOptimizer, Wanted, check_at_least
 from overlap.optim.moments import Moments
-from overlap.optim.norm import global_norm
-from overlap.optim.outcome import Outcome, Pending, known_at_once
-from overlap.optim.state import asked_by_torch, load_by_name, state_by_name, state_by_position
 from overlap.optim.updates import Group, runs_of, update
-from overlap.optim.verdict import Verdict, as_factor, as_flag, judge, product
-from overlap.shard.flat import Flat
-from overlap.shard.param import ShardedParam
+from overlap.optim.verdict import Verdict
 
 
-class AdamW(torch.optim.Optimizer):
+class AdamW(FlatOptimizer):
     """``torch.optim.AdamW`` for a model sharded by overlap.
 
     ``state[p]`` holds ``step`` (a host integer), ``exp_avg`` and ``exp_avg_sq`` (DTensors, views of the flat moments).
@@ -71,215 +63,25 @@ class AdamW(torch.optim.Optimizer):
         Raises:
             ConfigError: a parameter is not from a sharded model, or a value is out of range.
         """
-        if max_grad_norm is not None:
-            check_max_norm(max_grad_norm, "max_grad_norm")
-        self.max_grad_norm, self.error_if_nonfinite = max_grad_norm, error_if_nonfinite
-        self.grad_norm: Tensor | None = None
-        self.clipped_grad_norm: Tensor | None = None
-        self.skipped: Tensor | None = None
-        self._skipped_steps = 0
-        self._moments = Moments()
-        self._pending: Pending | None = None
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, defaults)
+        super().__init__(
+            params,
+            {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize},
+            Moments("AdamW", "exp_avg", "exp_avg_sq"),
+            max_grad_norm=max_grad_norm,
+            error_if_nonfinite=error_if_nonfinite,
+        )
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group, check its values and allocate its moments; one that is refused is not added.
-
-        Raises:
-            ConfigError: a parameter is not from a sharded model, or a value is out of range.
-        """
-        super().add_param_group(param_group)
-        group = self.param_groups[-1]
-        try:
-            _check_group(group)
-            homes = [home(param) for param in group["params"] if not is_inert(param)]
-        except ConfigError:
-            self.param_groups.pop()
-            raise
-        for flat, behind in homes:
-            if behind.trainable:
-                self._moments.give(flat, behind, self.state)
-
-    @torch.no_grad()
-    def step(
-        self,
-        closure: Callable[[], Any] | None = None,
-        *,
-        grad_scale: Tensor | float | None = None,
-        skip: Tensor | bool | None = None,
-        scaler: LossScaler | None = None,
-    ) -> Any:
-        """Update all parameters that have a gradient. A collective where it needs the norm; no host synchronisation.
-
-        Args:
-            closure: re-evaluates the model and returns the loss.
-            grad_scale: one number, best on the device, that multiplies every gradient (1 / number of tokens); clipping
-                sees the scaled gradient.
-            skip: one number, best on the device, the same on all ranks; nonzero leaves everything bit-unchanged.
-            scaler: whose loss scale the gradients have: it is taken out, and a step with a NaN or Inf on any rank is
-                skipped on all of them.
-
-        Returns:
-            What ``closure`` returned.
-
-        Raises:
-            StateError: a later optimizer has taken over some of the parameters; the norm is not finite, with
-                ``error_if_nonfinite`` and no scaler; gradients overflow at the scaler's minimum, if it raises then.
-        """
-        loss = _evaluate(closure)
-        if not self.state and asked_by_torch():
-            return loss  # its helpers take a step to see what state there is: reading must change nothing
-        self.settle()
-        chosen = chosen_of(self._params)
-        if chosen:
-            self._moments.check_newest(chosen)
-            adopt_foreign_gradients(chosen)
-            scaler = scaler if scaler is not None and scaler.enabled else None
-            verdict = self._judge(chosen, grad_scale, skip, scaler)
-            self._count(verdict, self._update(verdict), chosen, scaler, quiet=skip is not None)
-        return loss
-
-    def _judge(
-        self,
-        chosen: Chosen,
-        grad_scale: Tensor | float | None,
-        skip: Tensor | bool | None,
-        scaler: LossScaler | None,
-    ) -> Verdict:
-        device = _device_of(chosen)
-        factor, flag = as_factor(grad_scale, device), as_flag(skip, device)
-        if scaler is not None:
-            factor = product(scaler.in_force.double().reciprocal().float(), factor)
-        if self.max_grad_norm is None and not self.error_if_nonfinite and scaler is None:
-            return Verdict(factor, flag)
-        norm = global_norm(chosen)
-        if scaler is not None:
-            scaler.note(norm.bad)
-        elif self.error_if_nonfinite:
-            refuse_nonfinite(norm, self._params, f" at update {self._next_update}")
-        return judge(norm, factor, flag, self.max_grad_norm)
-
-    def _update(self, verdict: Verdict) -> list[dict[str, Any]]:
+    def _update(self, verdict: Verdict, wanted: Sequence[Wanted]) -> list[dict[str, Any]]:
         """Launch it; the states that it concerns."""
-        wanted = [(group, flat, behind, self._state_of(flat, behind)) for group, flat, behind in self._with_gradient()]
         runs = runs_of((group, flat, behind, state["step"] + 1) for group, flat, behind, state in wanted)
         for flat, run in ((flat, run) for flat, its in runs.items() for run in its):
             flat.in_order("update", run.nbytes(flat), partial(update, flat, run, verdict.scale, verdict.skip))
             flat.updated = True
-        return [state for *_, state in wanted]
+        return [each.state for each in wanted]
 
-    def _with_gradient(self) -> list[tuple[Group, Flat, ShardedParam]]:
-        return [(group, *home(param)) for group, param in self._members if param.grad is not None]
-
-    @property
-    def _members(self) -> list[tuple[Group, Tensor]]:
-        """Parameters that can be trained at all, with their groups."""
-        return [(group, param) for group in self.param_groups for param in group["params"] if not is_inert(param)]
-
-    @property
-    def _params(self) -> list[Tensor]:
-        return [param for _, param in self._members]
-
-    def _state_of(self, flat: Flat, behind: ShardedParam) -> dict[str, Any]:
-        """Its state, begun now if the parameter was frozen until now."""
-        if not self.state.get(behind.public):  # asking a defaultdict for it has left an empty one
-            self._moments.give(flat, behind, self.state)
-        state: dict[str, Any] = self.state[behind.public]
-        return state
-
-    # -- counting steps ----------------------------------------------------------------------------------------
-
-    def _count(
-        self,
-        verdict: Verdict,
-        states: list[dict[str, Any]],
-        chosen: Chosen,
-        scaler: LossScaler | None,
-        *,
-        quiet: bool,
-    ) -> None:
-        norm = verdict.norm
-        self.grad_norm = None if norm is None else norm.norm.float()
-        self.clipped_grad_norm, self.skipped = verdict.clipped, verdict.skip
-        if verdict.skip is None:
-            for state in states:
-                state["step"] += 1
-            return
-        scale = scaler.in_force if scaler is not None else None
-        outcome = Outcome(verdict.skip, norm.values if norm is not None else None, scale)
-        self._pending = Pending(outcome, states, self._params, norm.places if norm is not None else (), scaler, quiet)
-        if known_at_once(_device_of(chosen)) or (scaler is not None and scaler.near_minimum):
-            self.settle()
-
-    def settle(self) -> None:
-        """Count the last step, if it was taken. Waits for the device unless that is known already.
-
-        Raises:
-            StateError: its gradients overflowed at the minimum of a scaler that raises then.
-        """
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            numbers = pending.count()
-            self._skipped_steps += numbers.skipped
-            pending.explain(numbers, self._next_update)
-
-    @property
-    def skipped_steps(self) -> int:
-        """How many steps this optimizer has skipped since it was built; waits for the device."""
-        self.settle()
-        return self._skipped_steps
-
-    @property
-    def _next_update(self) -> int:
-        return 1 + max((state["step"] for state in self.state.values() if state), default=0)
-
-    # -- the rest of an optimizer ------------------------------------------------------------------------------
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop gradients, also those that ``no_sync`` has accumulated and no backward has reduced yet."""
-        super().zero_grad(set_to_none)
-        for param in self._params:
-            home(param).param.discard = True
-
-    def state_dict(self) -> dict[str, Any]:
-        """State per parameter name: ``{"state": {fqn: {...}}, "param_groups": [{..., "params": [fqn]}]}``.
-
-        Reading it changes nothing. Tensors are views of the live state: copy them to keep a snapshot. The helpers of
-        ``torch.distributed.checkpoint.state_dict`` get numbers for names, as from any optimizer, and give names again.
-        """
-        self.settle()
-        return state_by_position(self) if asked_by_torch() else state_by_name(self)
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what ``state_dict`` gave, by name; groups by position.
-
-        Raises:
-            ConfigError: names, groups or shapes differ, or a value is out of range; nothing has been changed then.
-        """
-        self.settle()
-        load_by_name(self, state_dict, _check_group, self._begin)
-
-    def _begin(self, param: Tensor) -> dict[str, Any]:
-        return self._state_of(*home(param))
-
-
-def _evaluate(closure: Callable[[], Any] | None) -> Any:
-    if closure is None:
-        return None
-    with torch.enable_grad():
-        return closure()
-
-
-def _device_of(chosen: Chosen) -> torch.device:
-    return next(iter(chosen)).master.device
-
-
-def _check_group(group: Group) -> None:
-    low = {"lr": 0.0, "eps": 0.0, "weight_decay": 0.0}
-    for name, least in low.items():
-        if not float(group[name]) >= least:
-            raise ConfigError(message(name, f"be at least {least:g}", group[name], "check the optimizer's arguments"))
-    for number, beta in enumerate(group["betas"]):
-        if not 0.0 <= beta < 1.0:
-            raise ConfigError(message(f"betas[{number}]", "be in [0, 1)", beta, "check the optimizer's arguments"))
+    def _check_group(self, group: Group) -> None:
+        for name in ("lr", "eps", "weight_decay"):
+            check_at_least(name, group[name], 0.0)
+        for number, beta in enumerate(group["betas"]):
+            if not 0.0 <= beta < 1.0:
+                raise ConfigError(message(f"betas[{number}]", "be in [0, 1)", beta, "check the optimizer's arguments"))

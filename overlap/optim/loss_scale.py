@@ -26,7 +26,7 @@ _LOADED = ("growth_factor", "backoff_factor", "growth_interval")
 
 
 class LossScaler:
-    """Keeps fp16 gradients in range, for ``overlap.AdamW``. With other optimizers use ``torch.amp.GradScaler``.
+    """Keeps fp16 gradients in range, for overlap's optimizers. With others use ``torch.amp.GradScaler``.
 
         scaler = overlap.LossScaler()
         scaler.scale(loss).backward()

@@ -73,6 +73,7 @@ def load_by_name(
     given: dict[str, Any],
     check_group: Callable[[dict[str, Any]], None],
     begin: Callable[[Tensor], dict[str, Any]],
+    blank: Callable[[Any], dict[str, Any]],
 ) -> None:
     """Check everything, then copy into the live state.
 
@@ -81,15 +82,16 @@ def load_by_name(
         given: what ``state_by_name`` gave.
         check_group: raises ``ConfigError`` for a group with a value out of range.
         begin: makes the state of a parameter that was frozen until now.
+        blank: what such a state looks like, for a tensor that stands for its moments.
     """
     mine = state_by_name(optimizer)
     check_keys("the state_dict", given, mine)
     if asked_by_torch():
         given = _in_our_words(optimizer, given)
     check_groups(mine["param_groups"], given["param_groups"])
-    check_state({**mine["state"], **_late(optimizer, given["state"])}, given["state"])
+    check_state({**mine["state"], **_late(optimizer, given["state"], blank)}, given["state"])
     for group, theirs in zip(optimizer.param_groups, given["param_groups"], strict=True):
-        check_group({**group, **theirs})
+        check_group({**group, **theirs, "params": group["params"]})
     for group, theirs in zip(optimizer.param_groups, given["param_groups"], strict=True):
         group.update({key: _option(group.get(key), value) for key, value in theirs.items() if key not in _ABOUT_PARAMS})
         for param in _trainable(group):
@@ -102,16 +104,14 @@ def _trainable(group: dict[str, Any]) -> list[Tensor]:
     return [param for param in group["params"] if not is_inert(param)]
 
 
-def _late(optimizer: Optimizer, given: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _late(
+    optimizer: Optimizer, given: dict[str, Any], blank: Callable[[Any], dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
     """What entries must look like of parameters that are still frozen here, and were not where they were saved."""
     params = [
         param for group in optimizer.param_groups for param in _trainable(group) if not optimizer.state.get(param)
     ]
-    return {
-        name: {"step": 0, "exp_avg": param, "exp_avg_sq": param}
-        for name, param in zip(map(name_of, params), params, strict=True)
-        if name in given
-    }
+    return {name: blank(param) for name, param in zip(map(name_of, params), params, strict=True) if name in given}
 
 
 def _option(mine: Any, value: Any) -> Any:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
-from overlap.errors import StateError, message
+from overlap.errors import OverlapError, StateError, message
 from overlap.schedule.issue import Bindings, Issuer
 from overlap.schedule.lanes import DONE, ComputeLane, Event, Lane
 from overlap.schedule.op import ENTRY_OF_EXIT, EXIT_OF_ENTRY, OF_BUCKETS, Kind, LaneName, Op, Position
@@ -58,6 +59,7 @@ class Executor:
         self._numbers: dict[str, int] = {}  # event -> place of its op in the plan
         self._cursor = 0
         self._skipped = False  # an entry or exit of the plan in this pass
+        self._abandoned = False
 
     @property
     def issued(self) -> list[str]:
@@ -89,6 +91,11 @@ class Executor:
         self._holds = {s: u for s, u in self._holds.items() if units[u].resident and not stale}
         if self.trace is not None:
             self.trace.begin()
+        if self._abandoned:
+            self._abandoned = False
+            for unit in list(self._gathered):
+                with suppress(OverlapError):
+                    self.arrive(unit)
         for unit in self._holds.values():  # a pass that skipped the unit has not waited for its gather
             self.arrive(unit)
         self._issue(Op(Kind.BEGIN, -1, 0, (), "begun"))
@@ -133,18 +140,38 @@ class Executor:
 
     def finish(self) -> None:
         """Let compute wait for the last reduction."""
-        if self.plan is None or not self._advance(Position(Kind.END, -1)):
+        planned = self.plan is not None and self._advance(Position(Kind.END, -1))
+        if not planned:
             # A plan is for one backward; a further one over the same graph goes without.
             self.plan = None
+        if not planned or self._reductions.unplanned:
             self._reductions.wait()
         self._reductions.close()
+        self.settle()
         if self.trace is not None:
             self.trace.finish()
+
+    def settle(self) -> None:
+        """A pass ends: gathers for units that it left out must not be sending rows that the optimizer rewrites."""
+        if self.plan is None or self._skipped:
+            for unit in list(self._gathered):
+                self.arrive(unit)
+
+    def abandon(self) -> None:
+        """A pass has failed: the next one first waits for the gathers under way, whether they succeed or not."""
+        self._abandoned = True
+
+    def abandon_backward(self) -> None:
+        """A backward has failed: wait for its reductions, whether they succeed or not."""
+        self._reductions.abandon()
+        self.abandon()
 
     # -- between passes ----------------------------------------------------------------------------------------
 
     def relocate(self, spec: StepSpec) -> None:
         """Units have moved to other slots: what is gathered is gone, and jobs must be made anew."""
+        for unit in list(self._gathered):  # the memory it is written to is about to go
+            self.arrive(unit)
         self.renew(spec)
         self._issuer.forget_jobs()
         self._holds.clear()

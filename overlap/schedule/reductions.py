@@ -6,7 +6,9 @@ They follow the plan's order, not its place among compute: when a bucket is comp
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
+from overlap.errors import OverlapError
 from overlap.schedule.issue import Issuer
 from overlap.schedule.lanes import DONE, Event
 from overlap.schedule.op import Kind, Op
@@ -28,6 +30,7 @@ class Reductions:
         self._ready: set[int] = set()
         self._reduces = self._replicates = True
         self._ended: dict[int, Event] = {}  # buffer -> the end of its last reduction
+        self.unplanned = False  # some were issued that no plan waits for
 
     def begin(self, buckets: Sequence[BucketSpec], plan: Plan | None, order: Sequence[int]) -> None:
         """A pass starts; ``order`` is for buckets that the plan does not have."""
@@ -76,6 +79,15 @@ class Reductions:
     def close(self) -> None:
         """A backward has ended, and compute has waited."""
         self._ended.clear()
+        self.unplanned = False
+
+    def abandon(self) -> None:
+        """A backward has failed: wait for what is on its way, whether it succeeds or not."""
+        self._waiting = []
+        for event in self._ended.values():
+            with suppress(OverlapError):
+                self._issuer.wait(event, "reduce")
+        self.close()
 
     def reduce(self, bucket: int) -> None:
         """Pack a bucket and send it on its way."""
@@ -85,6 +97,7 @@ class Reductions:
             pack = Op(Kind.PACK, bucket, spec.pack_bytes, (), f"packed:{bucket}")
             reduction = Op(Kind.REDUCE, bucket, spec.wire_bytes, (pack.records,), f"reduced:{bucket}")
             self._issuer.wait(self._ended.get(spec.buffer, DONE), spec.name)
+            self.unplanned = True
         self._issuer.issue(pack)
         if self._reduces:
             event = self._issuer.issue(reduction)

@@ -23,9 +23,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from overlap import _compat
+from overlap.errors import ConfigError, message
 from overlap.shard.layout import FlatLayout
 from overlap.shard.param import NEVER, ShardedParam, as_dtensor, local_rows
 
+TRAINABLE_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _HOME_MARK = "_overlap_home"  # on the public face of a parameter
 
 
@@ -98,6 +100,16 @@ class Flat:
     def rows_like(self, local: Tensor, param: ShardedParam) -> DTensor:
         """This rank's rows of anything laid out like a parameter, as a DTensor that shares their memory."""
         return as_dtensor(local, param.layout, self.mesh, replicated=self.key.replicated)
+
+    def check_trainable(self) -> None:
+        """Refuse to train what has another dtype than can be trained.
+
+        Raises:
+            ConfigError: naming a parameter.
+        """
+        if self.key.master_dtype not in TRAINABLE_DTYPES:
+            subject, cure = f"parameter {self.params[0].fqn!r}", "leave it frozen, or convert it before sharding"
+            raise ConfigError(message(subject, "be fp32, bf16 or fp16 to be trained", str(self.key.master_dtype), cure))
 
     def thaw(self) -> None:
         """Make what was frozen trainable: weights widen to fp32; the gather's input stays where it is."""

@@ -106,7 +106,9 @@ class ShardedParam:
     def show_working(self) -> None:
         """Register the full face."""
         assert self.working is not None
-        self.shown_version = _compat.version_of(self.working)
+        first = self.owners[0]
+        if first.table.get(first.attribute) is not self.working:  # else edits since it was shown would be forgotten
+            self.shown_version = _compat.version_of(self.working)
         for owner in self.owners:
             owner.table[owner.attribute] = self.working
 

@@ -100,7 +100,7 @@ class Unit:
         for flat in self.flats:
             if flat.key.replicated:
                 for param in flat.params:
-                    bind_working(param, flat.shard.data.narrow(0, param.layout.offset, param.layout.numel))
+                    bind_working(param, flat.shard.narrow(0, param.layout.offset, param.layout.numel).data)
                 continue
             assert slot is not None
             full = slot.view(start, flat.layout.full_numel, flat.key.compute_dtype)
@@ -155,7 +155,7 @@ def _full_bytes(flat: Flat) -> int:
 def _piece(flat: Flat, param: ShardedParam, full: Tensor) -> Piece:
     layout = param.layout
     room = full.narrow(0, layout.full_offset, layout.chunk * flat.layout.world)
-    bind_working(param, room.narrow(0, 0, layout.numel))
+    bind_working(param, room.narrow(0, 0, layout.numel).data)  # an edit of it moves no counter but its own
     # The gather writes through ``.data``: an alias whose version counter no saved view shares.
     return Piece(flat.shard.narrow(0, layout.offset, layout.chunk), room.data)
 

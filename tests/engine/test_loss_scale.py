@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 
 import overlap
-from overlap.optim import adamw
+from overlap.optim import flat_optimizer
 
 STAGES = (0, 1, 2, 3)
 LIMIT = 0.05
@@ -103,7 +103,7 @@ def test_fp16_overflows_skips_and_trains_on(ranks: Ranks, stage: int) -> None:
 
 def _deferred() -> None:
     """As on CUDA, where the host learns at the next step whether one was taken."""
-    before, adamw.known_at_once = adamw.known_at_once, lambda device: False
+    before, flat_optimizer.known_at_once = flat_optimizer.known_at_once, lambda device: False
     try:
         run = Scaled()
         for number, spoiled in enumerate(PROGRAM):
@@ -113,7 +113,7 @@ def _deferred() -> None:
         assert run.update.state_dict()["state"]["head.weight"]["step"] == 5
         run.check()
     finally:
-        adamw.known_at_once = before
+        flat_optimizer.known_at_once = before
 
 
 def test_steps_count_right_when_the_host_learns_of_them_late(ranks: Ranks) -> None:

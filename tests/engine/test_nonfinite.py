@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 import overlap
-from overlap.optim import adamw
+from overlap.optim import flat_optimizer
 
 STAGES = (0, 1, 2, 3)
 NAN = float("nan")
@@ -150,11 +150,11 @@ def test_overflow_at_the_minimum_scale_is_told_with_step_norm_and_name(ranks: Ra
 
 def _at_minimum_late() -> None:
     """Where the host learns late, it asks at once as soon as the scale may be at the minimum."""
-    before, adamw.known_at_once = adamw.known_at_once, lambda device: False
+    before, flat_optimizer.known_at_once = flat_optimizer.known_at_once, lambda device: False
     try:
         _at_minimum("raise")
     finally:
-        adamw.known_at_once = before
+        flat_optimizer.known_at_once = before
 
 
 def test_the_minimum_is_met_in_the_step_itself_also_where_the_host_learns_late(ranks: Ranks) -> None:

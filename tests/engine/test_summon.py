@@ -126,7 +126,7 @@ def _refuses() -> None:
         pass
     with (
         overlap.summon_full_params(model),
-        clear_error(overlap.StateError, "second call"),
+        clear_error(overlap.StateError, "inside summon_full_params"),
         overlap.summon_full_params(model),
     ):
         pass

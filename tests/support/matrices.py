@@ -102,7 +102,7 @@ class MuonPair:
         """Give the plain model the gradients that the sharded one has."""
         for mine, theirs in zip(self.model.parameters(), self.plain.parameters(), strict=True):
             assert mine.grad is None or isinstance(mine.grad, DTensor)
-            theirs.grad = None if mine.grad is None else mine.grad.full_tensor().clone()
+            theirs.grad = None if mine.grad is None else mine.grad.full_tensor().to(theirs.dtype, copy=True)
 
     def apply(self) -> None:
         self.update.step()
