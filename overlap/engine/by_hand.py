@@ -13,7 +13,6 @@ from overlap.engine.passes import Passes
 from overlap.engine.residency import Residency
 from overlap.errors import StateError, message
 from overlap.schedule.executor import Executor
-from overlap.schedule.spec import StepSpec
 from overlap.shard.unit import Unit
 
 
@@ -42,7 +41,6 @@ class ByHand:
     ) -> None:
         self._units, self._residency, self._gradients = units, residency, gradients
         self._executor, self._passes = executor, passes
-        self._index = {id(unit): n for n, unit in enumerate(units)}
         self.summoned = False
 
     def unshard(self, unit: Unit) -> UnshardHandle:
@@ -53,7 +51,7 @@ class ByHand:
             moves = unit.shares_slot
             unit.held = unit.own_slot = True
             self._lay_out(moves=moves)
-        self._fetch(self._index[id(unit)])
+        self._fetch(self._passes.number_of(unit))
         return UnshardHandle(partial(self._show, unit))
 
     def reshard(self, unit: Unit) -> None:
@@ -63,7 +61,7 @@ class ByHand:
             unit.held = False
             unit.show_public()
             self._lay_out(moves=False)
-            self._residency.dropped(self._index[id(unit)])
+            self._residency.dropped(self._passes.number_of(unit))
             unit.check_unedited()
 
     @contextmanager
@@ -97,7 +95,7 @@ class ByHand:
 
     def _show(self, unit: Unit) -> None:
         if unit.held:
-            self._executor.arrive(self._index[id(unit)])
+            self._executor.arrive(self._passes.number_of(unit))
             unit.show_working()
 
     def _fetch(self, number: int) -> None:
@@ -107,10 +105,10 @@ class ByHand:
 
     def _lay_out(self, *, moves: bool) -> None:
         if not moves:
-            self._executor.renew(StepSpec(self._residency.specs(), self._gradients.specs()))
+            self._executor.renew(self._residency.step_spec(self._gradients))
             return
         self._residency.place()
-        self._executor.relocate(StepSpec(self._residency.specs(), self._gradients.specs()))
+        self._executor.relocate(self._residency.step_spec(self._gradients))
         for number in sorted(self._residency.held):  # what is shown must not be an empty slot
             self._fetch(number)
             self._executor.arrive(number)

@@ -34,7 +34,6 @@ from overlap.profiling.timeline import Timeline
 from overlap.schedule.executor import Executor
 from overlap.schedule.op import LaneName
 from overlap.schedule.plan import Plan
-from overlap.schedule.spec import StepSpec
 from overlap.schedule.trace import ComputeTrace
 from overlap.shard.unit import Unit
 
@@ -83,7 +82,7 @@ class Engine:
             for flat in unit.flats:
                 flat.order = ComputeOrder(self.lanes.compute, trace, unit.name, self.options.nvtx)
         bindings = Bindings(self.units, self.gradients, self.comms[LaneName.GATHER], self.options)
-        spec = StepSpec(self.residency.specs(), self.gradients.specs())
+        spec = self.residency.step_spec(self.gradients)
         return Executor(spec, bindings, self.lanes.compute, self.lanes.communication, trace)
 
     @property

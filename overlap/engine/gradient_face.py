@@ -15,7 +15,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from overlap import _compat
 from overlap.shard.param import ShardedParam
@@ -42,11 +41,8 @@ def watch_direct(param: ShardedParam) -> None:
 
 def keep(param: ShardedParam) -> None:
     """A backward begins: take a gradient that is shown into our memory, if the user has put another in its place."""
-    shown = param.public.grad
-    param.reducing, param.kept = True, shown is not None
-    if shown is not None and shown is not param.gradient:
-        _rows(param).copy_(local_of(shown, param))
-        param.public.grad = param.gradient
+    param.take_shown_gradient()
+    param.reducing, param.kept = True, param.public.grad is not None
 
 
 def make_room(param: ShardedParam) -> None:
@@ -65,12 +61,12 @@ def publish(param: ShardedParam) -> None:
             assert param.gradient is not None
             changed = hook(param.gradient)
             if changed is not None:
-                _rows(param).copy_(local_of(changed, param))
+                _rows(param).copy_(param.rows_of(changed))
     _bring_together(param)
     if param.used:
         for accumulated in _compat.accumulation_hooks(param.public):
             accumulated(param.public)
-    param.used = param.reducing = False
+    param.used = False
 
 
 @torch.no_grad()
@@ -84,16 +80,6 @@ def restore(param: ShardedParam) -> None:
     param.aside = None
 
 
-def local_of(grad: Tensor, param: ShardedParam) -> Tensor:
-    """This rank's rows of a gradient that somebody else has made."""
-    if not isinstance(grad, DTensor):
-        return grad
-    assert param.gradient is not None
-    if grad.placements != param.gradient.placements:
-        grad = grad.redistribute(placements=param.gradient.placements)
-    return grad.to_local()
-
-
 def _bring_together(param: ShardedParam) -> None:
     """Add what was set aside for hooks, and what autograd has left on the public parameter, and show the sum."""
     if param.aside is not None:
@@ -101,7 +87,7 @@ def _bring_together(param: ShardedParam) -> None:
         param.aside = None
     direct = param.public.grad
     if direct is not None and direct is not param.gradient:
-        _rows(param).add_(local_of(direct, param))
+        _rows(param).add_(param.rows_of(direct))
     if direct is not param.gradient:
         param.public.grad = param.gradient
     param.kept = param.hidden = False

@@ -46,8 +46,8 @@ class Gradients:
             replicas: the replicate lane's; None where there is one copy of the model.
         """
         self.options, self._comm, self._replicas = options, comm, replicas
-        self.divide_factor = float(comm.world * (replicas.world if replicas is not None else 1))
-        self._ranks = int(self.divide_factor)
+        self._ranks = comm.world * (replicas.world if replicas is not None else 1)
+        self.divide_factor = float(self._ranks)
         self.buckets: list[Bucket] = []
         self.params: list[ShardedParam] = []
         self.ring: list[torch.Tensor] = []

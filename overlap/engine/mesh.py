@@ -31,7 +31,7 @@ def shard_group(mesh: DeviceMesh | None, module: nn.Module) -> ShardGroup:
         ConfigError: the mesh has more than two dimensions, or this rank is not in it.
     """
     if mesh is None:
-        mesh = _default_mesh(_device_type(module))
+        mesh = _default_mesh(device_type_of(module))
     _check_mesh(mesh)
     device = torch.device(mesh.device_type)
     if device.type == "cuda":
@@ -60,7 +60,8 @@ def _check_mesh(mesh: DeviceMesh) -> None:
         raise ConfigError(message("mesh", "list its ranks in ascending order", str(ranks), "sort it"))
 
 
-def _device_type(module: nn.Module) -> str:
+def device_type_of(module: nn.Module) -> str:
+    """Where sharding puts a module: where it is, or on a GPU, if there is one, from the meta device."""
     placed = {param.device.type for param in module.parameters()} - {"meta"}
     if placed:
         return placed.pop()

@@ -30,7 +30,6 @@ from overlap.engine.wire import WireLedger
 from overlap.schedule.executor import Executor
 from overlap.schedule.op import Kind, Position
 from overlap.schedule.plan import Plan
-from overlap.schedule.spec import StepSpec
 from overlap.shard.flat import Flat
 from overlap.shard.unit import Unit
 
@@ -73,6 +72,10 @@ class Passes:
     def running(self) -> bool:
         """Whether a forward or a backward runs."""
         return bool(self._forward) or self._in_backward
+
+    def number_of(self, unit: Unit) -> int:
+        """Its place among the units, by which plans and hooks name it."""
+        return self._index[id(unit)]
 
     # -- forward -----------------------------------------------------------------------------------------------
 
@@ -156,7 +159,7 @@ class Passes:
         if thawing := [flat for unit in self._units for flat in unit.thawing]:
             self._thaw(thawing)
         self._residency.refresh()
-        self._mode = ("train" if torch.is_grad_enabled() else "eval", self._index[id(entry)], method)
+        self._mode = ("train" if torch.is_grad_enabled() else "eval", self.number_of(entry), method)
         self.ledger.begin(train=self._mode[0] == "train")
         if self.watch is not None:
             self.watch.next_step()
@@ -174,7 +177,7 @@ class Passes:
             flat.thaw()
         self._gradients.take_in(self._units)
         self.handles += hooks.watch_gradients(self, self._units, known)
-        self._executor.renew(self._step_spec())
+        self._executor.renew(self._residency.step_spec(self._gradients))
         self.plans.forget("train")
 
     def _choose_plan(self) -> tuple[Plan | None, bool]:
@@ -185,7 +188,7 @@ class Passes:
         # Only a step of the whole model tells the order, not one of a block alone.
         whole_step = order is not None and self._mode == ("train", 0, "") and not self._residency.held
         if order is not None and whole_step and self._residency.follow(order):
-            self._executor.relocate(self._step_spec())
+            self._executor.relocate(self._residency.step_spec(self._gradients))
         residency, spec = self._residency, self._executor.spec
         stale = residency.begin()
         fresh = not stale and bool(residency.residents)
@@ -193,6 +196,8 @@ class Passes:
         return plan, stale
 
     def _complete_pass(self) -> None:
+        if self.plans.known(self._mode):
+            return
         packs = any(position.kind is Kind.PACK for position in self._executor.record)
         if self._mode[0] == "train" and self._gradients.reducing and self._gradients.buckets and not packs:
             return  # a gradient of an input alone: no order to learn from it
@@ -209,7 +214,7 @@ class Passes:
     def backward_trigger(self, unit: Unit) -> Callable[..., None]:
         """What autograd calls when the gradient of a unit's output is there."""
         return hooks.backward_trigger(
-            self, self._index[id(unit)], Made(self._residency.epoch, self._residency.generation)
+            self, self.number_of(unit), Made(self._residency.epoch, self._residency.generation)
         )
 
     def backward_reached(self, number: int, made: Made) -> None:
@@ -317,7 +322,4 @@ class Passes:
     # -- inside ------------------------------------------------------------------------------------------------
 
     def _at(self, kind: Kind, unit: Unit) -> Position:
-        return Position(kind, self._index[id(unit)])
-
-    def _step_spec(self) -> StepSpec:
-        return StepSpec(self._residency.specs(), self._gradients.specs())
+        return Position(kind, self.number_of(unit))

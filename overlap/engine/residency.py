@@ -13,8 +13,9 @@ from collections.abc import Sequence
 
 import torch
 
+from overlap.engine.gradients import Gradients
 from overlap.engine.slots import place_units
-from overlap.schedule.spec import UnitSpec
+from overlap.schedule.spec import StepSpec
 from overlap.shard.unit import Unit
 
 
@@ -48,9 +49,9 @@ class Residency:
         """Units that were unsharded by hand."""
         return frozenset(n for n, unit in enumerate(self._units) if unit.held)
 
-    def specs(self) -> tuple[UnitSpec, ...]:
-        """What the planner needs to know."""
-        return self.slots.specs(self._units)
+    def step_spec(self, gradients: Gradients) -> StepSpec:
+        """What the planner needs to know of units and buckets."""
+        return StepSpec(self.slots.specs(self._units), gradients.specs())
 
     def refresh(self) -> None:
         """Bring what gathers send up to date with the masters."""

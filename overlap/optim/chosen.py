@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from overlap.comm.collective import Communicator
 from overlap.comm.meshes import compute_communicator
@@ -67,22 +66,14 @@ def gradients_of(flat: Flat, params: Sequence[ShardedParam]) -> list[Tensor]:
     """Gradients of some of a flat's parameters: the flat buffer where that is all of them, else a part for each."""
     shown = [param for param in params if param.public.grad is not None]
     if flat.grad is None:  # no backward has been here: the user has set them
-        return [local_of(param.public.grad) for param in shown if param.public.grad is not None]
+        return [param.rows_of(param.public.grad) for param in shown if param.public.grad is not None]
     if len(shown) == len(flat.params):
         return [flat.grad]
     return [flat.grad.narrow(0, param.layout.offset, param.layout.chunk) for param in shown]
-
-
-def local_of(gradient: Tensor) -> Tensor:
-    """This rank's rows."""
-    return gradient.to_local() if isinstance(gradient, DTensor) else gradient
 
 
 def adopt_foreign_gradients(flats: Iterable[Flat]) -> None:
     """Copy gradients that the user has put in place of ours into the flat, where norm and update read."""
     for flat in flats:
         for param in flat.params:
-            shown = param.public.grad
-            if shown is not None and shown is not param.gradient and param.gradient is not None:
-                param.gradient.to_local().copy_(local_of(shown))
-                param.public.grad = param.gradient
+            param.take_shown_gradient()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ class Wanted(NamedTuple):
     state: dict[str, Any]
 
 
-class FlatOptimizer(torch.optim.Optimizer):
+class FlatOptimizer(torch.optim.Optimizer, ABC):
     """Base of optimizers whose state lies in the flats of a sharded model.
 
     A parameter whose ``.grad`` is None is left alone: weights and state. So are all of them when a step is skipped.
@@ -74,13 +75,13 @@ class FlatOptimizer(torch.optim.Optimizer):
         self._pending: Pending | None = None
         super().__init__(params, defaults)
 
+    @abstractmethod
     def _update(self, verdict: Verdict, wanted: Sequence[Wanted]) -> list[dict[str, Any]]:
         """Launch the update of all parameters with a gradient; the states whose ``step`` grows if it is taken."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _check_group(self, group: Group) -> None:
         """Refuse a group with a ``ConfigError``: its options, or parameters that they do not fit."""
-        raise NotImplementedError
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group, check its values and allocate its state; one that is refused is not added.

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
-from overlap.optim.chosen import comm_of, local_of
+from overlap.optim.chosen import comm_of
 from overlap.shard.flat import home_of
 from overlap.shard.piece import Piece
 
@@ -42,7 +43,8 @@ def _flags(params: Sequence[Tensor]) -> tuple[Tensor, ...]:
     own = torch.zeros(len(params), dtype=torch.uint8, device=next(iter(flats.values()), None))
     for place, param in enumerate(params):
         if param.grad is not None:
-            own[place] = ~local_of(param.grad).isfinite().all()
+            rows = param.grad.to_local() if isinstance(param.grad, DTensor) else param.grad
+            own[place] = ~rows.isfinite().all()
     everyone = own
     if flats:
         comm = comm_of(flats)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from overlap import ops
-from overlap.optim.chosen import local_of
 from overlap.shard.flat import Flat
 from overlap.shard.param import ShardedParam, local_rows
 
@@ -100,5 +99,5 @@ def _gathered_gradient(flat: Flat) -> Tensor:
     grads = torch.zeros_like(flat.master)
     for param in flat.params:
         if param.public.grad is not None:
-            local_rows(grads, param.layout, flat.rank).copy_(local_of(param.public.grad))
+            local_rows(grads, param.layout, flat.rank).copy_(param.rows_of(param.public.grad))
     return grads

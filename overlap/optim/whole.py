@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from overlap.errors import ConfigError, message
-from overlap.optim.chosen import local_of
 from overlap.optim.owners import MatrixShape
 from overlap.optim.updates import Group
 from overlap.shard.flat import Flat
@@ -133,5 +132,5 @@ class Matrix:
         shown = self.behind.public.grad  # no backward has been here: the user has set it
         assert shown is not None
         stored = self.flat.master.new_zeros(self.layout.chunk)
-        self.rows_in(stored).copy_(local_of(shown))
+        self.rows_in(stored).copy_(self.behind.rows_of(shown))
         return stored

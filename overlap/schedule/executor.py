@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 from overlap.errors import OverlapError, StateError, message
 from overlap.schedule.issue import Bindings, Issuer
@@ -93,9 +93,7 @@ class Executor:
             self.trace.begin()
         if self._abandoned:
             self._abandoned = False
-            for unit in list(self._gathered):
-                with suppress(OverlapError):
-                    self.arrive(unit)
+            self._arrive_all(raises=False)
         for unit in self._holds.values():  # a pass that skipped the unit has not waited for its gather
             self.arrive(unit)
         self._issue(Op(Kind.BEGIN, -1, 0, (), "begun"))
@@ -154,8 +152,7 @@ class Executor:
     def settle(self) -> None:
         """A pass ends: gathers for units that it left out must not be sending rows that the optimizer rewrites."""
         if self.plan is None or self._skipped:
-            for unit in list(self._gathered):
-                self.arrive(unit)
+            self._arrive_all()
 
     def abandon(self) -> None:
         """A pass has failed: the next one first waits for the gathers under way, whether they succeed or not."""
@@ -170,8 +167,7 @@ class Executor:
 
     def relocate(self, spec: StepSpec) -> None:
         """Units have moved to other slots: what is gathered is gone, and jobs must be made anew."""
-        for unit in list(self._gathered):  # the memory it is written to is about to go
-            self.arrive(unit)
+        self._arrive_all()  # the memory that gathers write to is about to go
         self.renew(spec)
         self._issuer.forget_jobs()
         self._holds.clear()
@@ -194,6 +190,11 @@ class Executor:
         if unit in self._gathered:
             self._issuer.wait(self._gathered[unit], self.spec.units[unit].name)
             del self._gathered[unit]  # a gather that failed stays, and raises again
+
+    def _arrive_all(self, *, raises: bool = True) -> None:
+        for unit in list(self._gathered):
+            with nullcontext() if raises else suppress(OverlapError):
+                self.arrive(unit)
 
     # -- following the plan ------------------------------------------------------------------------------------
 

@@ -98,10 +98,25 @@ class ShardedParam:
         if self.working is not None and self.working.requires_grad != self.public.requires_grad:
             self.working.requires_grad_(self.public.requires_grad)
 
+    def rows_of(self, grad: Tensor) -> Tensor:
+        """This rank's rows of a gradient that somebody else has made; a collective if it is distributed otherwise."""
+        if not isinstance(grad, DTensor):
+            return grad
+        assert isinstance(self.public, DTensor)
+        if grad.placements != self.public.placements:
+            grad = grad.redistribute(placements=self.public.placements)
+        return grad.to_local()
+
+    def take_shown_gradient(self) -> None:
+        """Copy a gradient that the user has put in place of ours into our memory, and show that."""
+        shown = self.public.grad
+        if shown is not None and shown is not self.gradient and self.gradient is not None:
+            self.gradient.to_local().copy_(self.rows_of(shown))
+            self.public.grad = self.gradient
+
     def show_public(self) -> None:
         """Register the sharded face."""
-        for owner in self.owners:
-            owner.table[owner.attribute] = self.public
+        _register(self.owners, self.public)
 
     def show_working(self) -> None:
         """Register the full face."""
@@ -109,8 +124,7 @@ class ShardedParam:
         first = self.owners[0]
         if first.table.get(first.attribute) is not self.working:  # else edits since it was shown would be forgotten
             self.shown_version = _compat.version_of(self.working)
-        for owner in self.owners:
-            owner.table[owner.attribute] = self.working
+        _register(self.owners, self.working)
 
     def check_unedited(self) -> None:
         """As ``Unit.check_unedited``, for one parameter. Gathers write through an alias that this does not count."""
@@ -133,14 +147,16 @@ class EmptyParam:
 
     def show_working(self) -> None:
         """Register it in compute dtype; its gradient, as empty, goes to the parameter itself."""
-        working = self.public.to(self.dtype)
-        for owner in self.owners:
-            owner.table[owner.attribute] = working  # type: ignore[assignment]
+        _register(self.owners, self.public.to(self.dtype))
 
     def show_public(self) -> None:
         """Register the parameter itself."""
-        for owner in self.owners:
-            owner.table[owner.attribute] = self.public
+        _register(self.owners, self.public)
+
+
+def _register(owners: tuple[Owner, ...], face: Tensor) -> None:
+    for owner in owners:
+        owner.table[owner.attribute] = face  # type: ignore[assignment]
 
 
 def local_rows(flat: Tensor, layout: ParamLayout, rank: int) -> Tensor:

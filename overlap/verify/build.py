@@ -52,12 +52,6 @@ def build(make_model: Callable[[], nn.Module], device: torch.device | None = Non
     return model.to(device)
 
 
-def device_type_of(model: nn.Module) -> str:
-    """Where sharding will put the model: where it is, or on a GPU if it is on the meta device."""
-    placed = {param.device.type for param in model.parameters()} - {"meta"}
-    return placed.pop() if placed else "cuda" if torch.cuda.is_available() else "cpu"
-
-
 def unit_names(model: nn.Module, rule: UnitRule | None) -> tuple[str, ...]:
     """Names of the modules that sharding will make units, "" for the whole model, longest first."""
     units = {id(module) for module in find_units(model, rule)} if rule is not None else set()

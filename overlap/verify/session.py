@@ -14,9 +14,10 @@ from torch import nn
 
 import overlap
 from overlap.config import ShardOptions
+from overlap.engine.mesh import device_type_of
 from overlap.verify import across, checks, probes
 from overlap.verify.batches import RankBatches
-from overlap.verify.build import device_type_of, fill_meta, take_values, unit_names
+from overlap.verify.build import fill_meta, take_values, unit_names
 from overlap.verify.finding import Spot
 from overlap.verify.log import Log
 from overlap.verify.losses import Loss

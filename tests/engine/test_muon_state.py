@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from support.clear_error import clear_error
+from support.copied import copied
 from support.matrices import MuonPair, give_gradients, seeded, sharded
 from support.pair import assert_same_bits, whole
 from support.ranks import Ranks
@@ -37,14 +38,6 @@ def _tensors(pair: MuonPair) -> dict[str, Tensor]:
     return {f"{name} {key}": value.full_tensor().clone() for name, entry in entries for key, value in entry.items()}
 
 
-def _copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_copied(item) for item in value]
-    return value.clone() if isinstance(value, Tensor) else value
-
-
 def _is_keyed_by_name() -> None:
     pair = _trained()
     state = pair.update.state_dict()
@@ -63,7 +56,7 @@ def test_state_is_keyed_by_parameter_name(ranks: Ranks) -> None:
 def _goes_on(stage: int) -> None:
     pair, other = _trained(stage=stage), MuonPair(stage=stage, options={"lr": 0.5, "momentum": 0.1})
     other.model.load_state_dict(pair.model.state_dict())
-    other.update.load_state_dict(_copied(pair.update.state_dict()))
+    other.update.load_state_dict(copied(pair.update.state_dict()))
     assert_same_bits(_tensors(other), _tensors(pair))
     for step in range(2):
         for each in (pair, other):
@@ -175,9 +168,9 @@ SPOILS = {
 
 def _refuses() -> None:
     pair, other = _trained(1), _trained(2)
-    before, groups = _tensors(pair), _copied(pair.update.state_dict()["param_groups"])
+    before, groups = _tensors(pair), copied(pair.update.state_dict()["param_groups"])
     for spoil, named in SPOILS.items():
-        state = _copied(other.update.state_dict())
+        state = copied(other.update.state_dict())
         spoil(state)
         with clear_error(overlap.ConfigError, named):
             pair.update.load_state_dict(state)

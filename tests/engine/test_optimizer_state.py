@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from support.clear_error import clear_error
+from support.copied import copied
 from support.models import seeded
 from support.pair import Sharded, assert_same_bits, shard_blocks, whole
 from support.ranks import Ranks
@@ -40,14 +41,6 @@ def _tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     }
 
 
-def _copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_copied(item) for item in value]
-    return value.clone() if isinstance(value, Tensor) else value
-
-
 def _is_keyed_by_name() -> None:
     run = _trained()
     state = run.update.state_dict()
@@ -78,7 +71,7 @@ def test_reading_state_changes_nothing(ranks: Ranks) -> None:
 def _goes_on(build: Callable[..., torch.optim.Optimizer]) -> None:
     run, other = _trained(), Sharded(optimizer=build)
     other.model.load_state_dict(run.model.state_dict())
-    other.update.load_state_dict(_copied(run.update.state_dict()))
+    other.update.load_state_dict(copied(run.update.state_dict()))
     other.steps = run.steps
     assert_same_bits(_tensors(other.update), _tensors(run.update))
     for _ in range(2):
@@ -159,7 +152,7 @@ def _begins_late() -> None:
         assert not run.update.state[run.model.head.weight], "and reading has left an empty entry"
         assert "head.weight" not in run.update.state_dict()["state"]
         if number:
-            spoiled = _copied(runs[0].update.state_dict())
+            spoiled = copied(runs[0].update.state_dict())
             spoiled["state"]["head.weight"]["exp_avg"] = torch.zeros(5, 5)
             with clear_error(overlap.ConfigError, "exp_avg of 'head.weight'"):
                 run.update.load_state_dict(spoiled)
@@ -233,9 +226,9 @@ SPOILS = {
 
 def _refuses() -> None:
     run, other = _trained(1), _trained(2)
-    before, groups = _tensors(run.update), _copied(run.update.state_dict()["param_groups"])
+    before, groups = _tensors(run.update), copied(run.update.state_dict()["param_groups"])
     for spoil, named in SPOILS.items():
-        state = _copied(other.update.state_dict())
+        state = copied(other.update.state_dict())
         state["param_groups"][0]["lr"] = 0.7
         spoil(state)
         with clear_error(overlap.ConfigError, named):

@@ -1,6 +1,7 @@
 """Legal programs that make life hard for hooks: right, or refused with a cure."""
 
 import collections
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,21 +18,24 @@ import overlap
 STAGES = (0, 1, 2, 3)
 
 
-def _segments(stage: int, reentrant: bool) -> None:
-    model, twin = sharded_chain(stage=stage), chain()
-
-    def loss(net: nn.Module, rank: int | None, step: int) -> Tensor:
-        x = data(step, rank).requires_grad_()
-        return (
-            checkpoint_sequential(list(net.blocks), 1 if reentrant else 2, x, use_reentrant=reentrant).square().mean()
-        )
-
+def _follows_twin(model: nn.Module, twin: nn.Module, loss: Callable[[nn.Module, int | None, int], Tensor]) -> None:
+    """Gradients of three steps are those of one process."""
     for step in range(3):
         model.zero_grad()
         twin.zero_grad()
         loss(model, None, step).backward()
         twin_gradients(twin, lambda net, rank, step=step: loss(net, rank, step))
         assert close(model.parameters(), twin.parameters()), step
+
+
+def _segments(stage: int, reentrant: bool) -> None:
+    def loss(net: nn.Module, rank: int | None, step: int) -> Tensor:
+        x = data(step, rank).requires_grad_()
+        return (
+            checkpoint_sequential(list(net.blocks), 1 if reentrant else 2, x, use_reentrant=reentrant).square().mean()
+        )
+
+    _follows_twin(sharded_chain(stage=stage), chain(), loss)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -103,17 +107,10 @@ class Opaque(Block):
 
 
 def _opaque(stage: int) -> None:
-    model, twin = sharded_chain(Opaque, stage=stage), chain(Opaque)
-
     def loss(net: nn.Module, rank: int | None, step: int) -> Tensor:
         return net(data(step, rank)).inner["slotted"][0].x.square().mean()
 
-    for step in range(3):
-        model.zero_grad()
-        twin.zero_grad()
-        loss(model, None, step).backward()
-        twin_gradients(twin, lambda net, rank, step=step: loss(net, rank, step))
-        assert close(model.parameters(), twin.parameters()), step
+    _follows_twin(sharded_chain(Opaque, stage=stage), chain(Opaque), loss)
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -162,18 +159,11 @@ class PassesInput(Block):
 
 
 def _passing(stage: int) -> None:
-    model, twin = sharded_chain(PassesInput, stage=stage), chain(PassesInput)
-
     def loss(net: nn.Module, rank: int | None, step: int) -> Tensor:
         out, last = net(data(step, rank))
         return (out * last).square().mean()
 
-    for step in range(3):
-        model.zero_grad()
-        twin.zero_grad()
-        loss(model, None, step).backward()
-        twin_gradients(twin, lambda net, rank, step=step: loss(net, rank, step))
-        assert close(model.parameters(), twin.parameters()), step
+    _follows_twin(sharded_chain(PassesInput, stage=stage), chain(PassesInput), loss)
 
 
 @pytest.mark.parametrize("stage", STAGES)
