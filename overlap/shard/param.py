@@ -116,7 +116,8 @@ class ShardedParam:
 
     def show_public(self) -> None:
         """Register the sharded face."""
-        _register(self.owners, self.public)
+        for owner in self.owners:
+            owner.table[owner.attribute] = self.public
 
     def show_working(self) -> None:
         """Register the full face."""
@@ -124,7 +125,8 @@ class ShardedParam:
         first = self.owners[0]
         if first.table.get(first.attribute) is not self.working:  # else edits since it was shown would be forgotten
             self.shown_version = _compat.version_of(self.working)
-        _register(self.owners, self.working)
+        for owner in self.owners:
+            owner.table[owner.attribute] = self.working
 
     def check_unedited(self) -> None:
         """As ``Unit.check_unedited``, for one parameter. Gathers write through an alias that this does not count."""
@@ -147,16 +149,14 @@ class EmptyParam:
 
     def show_working(self) -> None:
         """Register it in compute dtype; its gradient, as empty, goes to the parameter itself."""
-        _register(self.owners, self.public.to(self.dtype))
+        working = self.public.to(self.dtype)
+        for owner in self.owners:
+            owner.table[owner.attribute] = working  # type: ignore[assignment]
 
     def show_public(self) -> None:
         """Register the parameter itself."""
-        _register(self.owners, self.public)
-
-
-def _register(owners: tuple[Owner, ...], face: Tensor) -> None:
-    for owner in owners:
-        owner.table[owner.attribute] = face  # type: ignore[assignment]
+        for owner in self.owners:
+            owner.table[owner.attribute] = self.public
 
 
 def local_rows(flat: Tensor, layout: ParamLayout, rank: int) -> Tensor:

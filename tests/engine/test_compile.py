@@ -7,7 +7,6 @@ import pytest
 import torch
 from support.chain import Chain, chain, close, data, twin_gradients
 from support.ranks import Ranks
-from torch._dynamo.utils import counters
 
 import overlap
 
@@ -39,6 +38,9 @@ def _trains(how: Callable[[Chain], None], stage: int) -> None:
 
 
 def _trains_without_recompiling(how: Callable[[Chain], None], stage: int) -> None:
+    # Here, in a rank: in the process that runs all tests it would load Triton before its interpreter is asked for.
+    from torch._dynamo.utils import counters
+
     torch._dynamo.reset()
     counters.clear()
     model, twin = _compiled(how, stage), chain()
@@ -63,4 +65,5 @@ def _trains_without_recompiling(how: Callable[[Chain], None], stage: int) -> Non
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("how", [_in_place, _wrapped])
 def test_compiled_blocks_train_as_in_one_process(ranks: Ranks, how: Callable[[Chain], None], stage: int) -> None:
-    ranks(2, _trains, how, stage, timeout_s=400)
+    # Processes of its own: the compiler leaves tensors without memory behind, which others who count memory would meet.
+    ranks.fresh(2, _trains, how, stage, timeout_s=400)
