@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C._distributed_c10d import AllgatherOptions, Store
 from torch.distributed import ProcessGroup, distributed_c10d
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import Placement
 from torch.utils.hooks import RemovableHandle
@@ -77,6 +78,11 @@ def reduce_scatter(group: ProcessGroup, out: Tensor, bucket: Tensor) -> None:
 def at_end_of_backward(callback: Callable[[], None]) -> None:
     """Call back once, in the thread that runs backward, after the last node of the running backward."""
     torch.autograd.Variable._execution_engine.queue_callback(callback)
+
+
+def gather_asynchronously(model: FSDPModule) -> None:
+    """Let FSDP2 issue a unit's gather and those it prefetches before it waits: without streams it would not."""
+    model._set_unshard_async_op(True)
 
 
 def is_fsdp_forward_method(value: object) -> bool:
