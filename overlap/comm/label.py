@@ -26,7 +26,7 @@ def current_label() -> Label:
 
 
 class Labelled:
-    """Says what the collectives inside of it are for. A class, since a generator costs a lane's job several times it."""
+    """Says what the collectives inside of it are for. A generator would cost a lane's job several times as much."""
 
     __slots__ = ("_label", "_token")
 
