@@ -44,8 +44,9 @@ class ShardOptions:
     """Stage 3 only: let parameters go after forward and gather them again for backward. False gathers once and gives
     the unit memory of its own. Each unit has its own value."""
 
-    prefetch: int = 1
-    """A gather is issued this many units before the unit that needs it."""
+    prefetch: int = 2
+    """A gather is issued this many units before the unit that needs it. Stage 3 has memory for one unit more: so many
+    stay gathered from the end of forward to the begin of backward, and need not travel twice. 1 saves memory."""
 
     bucket_bytes: int = 64 << 20
     """A unit's gradients are reduced in pieces of at most this size (a larger parameter makes its own piece)."""
