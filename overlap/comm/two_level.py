@@ -8,7 +8,7 @@ Ranks of a mesh of R rows (nodes) of S ranks; N = R S chunks per parameter, chun
                      rows     partial sums of one (r', s) -> its rank
 
 Of the (N - 1) / N of all elements that a rank sends for a gather, (R - 1) / N cross between rows, and only the first
-time; of those for a reduction (R - 1) / N, too. Compare the secondary partition of ZeRO++ (Wang et al. 2023, section 3.2).
+time; of those for a reduction (R - 1) / N, too. Compare the secondary partition of ZeRO++ (Wang et al. 2023, 3.2).
 """
 
 from collections.abc import Sequence

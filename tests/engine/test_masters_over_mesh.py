@@ -43,7 +43,7 @@ def _trains(shape: tuple[int, int], stage: int) -> None:
     assert overlap.engine_of(model).deviations == 0
 
 
-@pytest.mark.parametrize("stage", (1, 2, 3))
+@pytest.mark.parametrize("stage", [1, 2, 3])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_it_trains_as_one_process(ranks: Ranks, shape: tuple[int, int], stage: int) -> None:
     ranks(shape[0] * shape[1], _trains, shape, stage)
@@ -70,7 +70,7 @@ def _shards_and_bytes(stage: int) -> None:
     assert len(again) > len(moved) or stage < 3
 
 
-@pytest.mark.parametrize("stage", (2, 3))
+@pytest.mark.parametrize("stage", [2, 3])
 def test_weights_cross_between_rows_once_a_step(ranks: Ranks, stage: int) -> None:
     ranks(4, _shards_and_bytes, stage)
 
