@@ -207,8 +207,7 @@ class Gradients:
             _deliver(bucket, source.view(-1))
             self._poison(bucket, source)
         else:
-            gradient = bucket.stretches[0].gradient()
-            self._comm.reduce_scatter(source, gradient, "reduce", accumulate=bucket.adds)
+            self._comm.reduce_scatter(source, bucket.take_reduced(), "reduce", accumulate=bucket.adds)
             self._poison(bucket, source)
 
     def _reduce_within_copy(self, bucket: Bucket, source: torch.Tensor) -> None:

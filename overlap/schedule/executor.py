@@ -205,7 +205,7 @@ class Executor:
     def _advance(self, position: Position) -> bool:
         """Issue everything up to the position's op; False if the plan has none ahead."""
         found = self._find(position)
-        if found is None or self._would_close_open_unit(found):
+        if found is None or (found > self._cursor and self._would_close_open_unit(found)):
             return False
         for op in self._track[self._cursor : found]:
             if op.kind is Kind.GATHER:
