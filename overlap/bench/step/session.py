@@ -14,6 +14,7 @@ from overlap.bench.machine import describe
 from overlap.bench.netlab.lab import Lab, open_lab
 from overlap.bench.netlab.processes import run_ranks
 from overlap.bench.report import make_console
+from overlap.bench.step.plot import check_plot, draw
 from overlap.bench.step.report import print_report
 from overlap.bench.step.results import Outcome, StepReport
 from overlap.bench.step.rows import rows_of
@@ -29,9 +30,10 @@ def bench_steps(settings: StepSettings, json_path: Path | None, plot_path: Path 
     """Measure, print and write.
 
     Raises:
-        ConfigError: a file cannot be written.
+        ConfigError: a file cannot be written, or a plot not drawn.
         OverlapError: a rank failed.
     """
+    check_plot(plot_path)
     for name, path in (("json", json_path), ("plot", plot_path)):
         check_writable(name, path)
     with open_lab(settings.link, settings.ranks) as lab, TemporaryDirectory(prefix="overlap-step-") as folder:
@@ -41,6 +43,8 @@ def bench_steps(settings: StepSettings, json_path: Path | None, plot_path: Path 
     print_report(report, make_console())
     if json_path is not None:
         json_path.write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
+    if plot_path is not None:
+        draw(report, plot_path)
     return report
 
 

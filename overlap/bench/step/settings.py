@@ -15,13 +15,13 @@ from overlap.errors import ConfigError, message
 
 DTYPES = ("fp32", "bf16")
 MIN_ROUNDS = 5
-TOLERANCE = {"fp32": 1e-4, "bf16": 1e-2}
+TOLERANCE = {"fp32": 1e-4, "bf16": 2e-3}
 """Largest relative difference of a loss from the reference's that is no other training."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepSettings:
-    """One run of the step bench."""
+    """One run of the step bench. Defaults are those of the command line."""
 
     net: str = "none"
     ranks: int = 2

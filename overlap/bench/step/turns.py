@@ -45,9 +45,11 @@ def measure(task: Task, workload: Workload) -> dict[str, Any]:
     tell("checking losses")
     reference = _reference(workload, len(runners[0].losses), batch)
     params = sum(param.numel() for param in workload.model().parameters())
-    found = [_outcome(runner, audits[runner.spec.name], reference, params, task) for runner in runners]
-    found += [Outcome(contender=name, skipped=why) for name, why in skipped.items()]
-    return {"batch": batch, "params": params, "outcomes": [asdict(outcome) for outcome in found]}
+    found = {name: Outcome(contender=name, skipped=why) for name, why in skipped.items()}
+    for runner in runners:
+        found[runner.spec.name] = _outcome(runner, audits[runner.spec.name], reference, params, task)
+    outcomes = [asdict(found[name]) for name in settings.contenders]
+    return {"batch": batch, "params": params, "outcomes": outcomes}
 
 
 def _tell(rank: int, what: str) -> None:
@@ -72,13 +74,13 @@ def _balance(workload: Workload) -> int:
 def _ideal_bytes(spec: Spec, params: int, workload: Workload) -> float:
     if spec.stage is None:
         return 0.0
-    reduce_itemsize = 2 if spec.bf16_reduce else 4
+    in_bf16 = spec.bf16_reduce or (spec.reduces_in_param_dtype and workload.dtype == torch.bfloat16)
     return ideal_bytes(
         spec.stage,
         params,
         workload.ranks,
         gather_itemsize=workload.dtype.itemsize,
-        reduce_itemsize=reduce_itemsize,
+        reduce_itemsize=2 if in_bf16 else 4,
     )
 
 
@@ -108,7 +110,7 @@ def _outcome(runner: Runner, seen: Audit, reference: list[float], params: int, t
         kernel_bytes=_middle(runner.kernel_sent) if task.own_hosts else None,
         formula_bytes=seen.formula_bytes,
         ideal_bytes=_ideal_bytes(spec, params, runner.workload),
-        collectives=seen.calls,
+        collectives={} if spec.ours else seen.calls,  # our lanes' threads are not seen; the engine counts for itself
         options=runner.contender.options,
         wrong=_wrong(spec, seen, world, error if compared else 0.0, task.settings.tolerance),
     )
