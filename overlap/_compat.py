@@ -118,7 +118,7 @@ def version_of(tensor: Tensor) -> int:
 
 def versions_of(tensor: Tensor) -> tuple[int, int]:
     """How often a DTensor and its local tensor have been changed in place: each counts the changes made through it."""
-    local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+    local: Tensor = getattr(tensor, "_local_tensor", tensor)
     return tensor._version, local._version
 
 
@@ -145,6 +145,11 @@ def on_gradient(param: Tensor, hook: Callable[[Tensor], None]) -> None:
 def accumulation_hooks(param: Tensor) -> list[Callable[[Tensor], None]]:
     """What ``register_post_accumulate_grad_hook`` was called with."""
     return list((param._post_accumulate_grad_hooks or {}).values())
+
+
+def count_hooks(param: Tensor) -> int:
+    """How many hooks of either kind a leaf has."""
+    return len(param._backward_hooks or ()) + len(param._post_accumulate_grad_hooks or ())
 
 
 def on_registration(hook: Callable[[Any, str, Any], None]) -> None:
