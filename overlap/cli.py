@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from overlap.bench.host.session import bench_host
+from overlap.bench.host.settings import HostSettings
 from overlap.bench.session import bench_ops
 from overlap.bench.settings import OpSettings
 from overlap.bench.step.session import bench_steps
@@ -149,6 +151,20 @@ def bench_step(
     files = options.pop("json"), options.pop("plot")
     if bench_steps(StepSettings.parse(**options), *files).wrong:
         raise typer.Exit(1)
+
+
+@bench.command("host")
+def bench_host_cost(
+    worlds: Annotated[str, typer.Option(help="Ranks, none of which is there, with commas.")] = "8,64,256,1024",
+    units: Annotated[int, typer.Option(help="Units of the model.")] = 64,
+    params: Annotated[int, typer.Option(help="Tiny parameters of a unit.")] = 9,
+    rounds: Annotated[int, typer.Option(help="In which all take turns.")] = 15,
+    json: Annotated[Path | None, typer.Option(help="File for all figures.")] = None,
+) -> None:
+    """Host time and Python calls per unit beside FSDP2's, of a step in which nobody communicates."""
+    options = locals()
+    path = options.pop("json")
+    bench_host(HostSettings.parse(**options), path)
 
 
 def show(error: Exception) -> None:
