@@ -17,6 +17,7 @@ from overlap.bench.netlab.net import parse_net
 from overlap.bench.netlab.processes import run_ranks
 from overlap.bench.report import make_console
 from overlap.bench.words import check_writable
+from overlap.ops import face_name
 
 WORKER = ("-m", "overlap.bench.host.worker")
 
@@ -35,6 +36,7 @@ def bench_host(settings: HostSettings, path: Path | None) -> HostReport:
         rows += rows_of(world, shape, _measure(settings, world, shape))
     words: dict[str, Any] = describe(torch.device("cpu"), threads=1, faces=())
     del words["faces"], words["device"]
+    words["our ops"] = face_name(torch.device("cpu"))
     report = HostReport({**words, "rounds": settings.rounds}, tuple(rows))
     print_report(report, make_console())
     if path is not None:

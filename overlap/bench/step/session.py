@@ -21,6 +21,7 @@ from overlap.bench.step.rows import rows_of
 from overlap.bench.step.settings import StepSettings
 from overlap.bench.step.task import Task
 from overlap.bench.words import check_writable
+from overlap.ops import face_name
 
 WORKER = ("-m", "overlap.bench.step.worker")
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
@@ -78,6 +79,7 @@ def _machine(settings: StepSettings, lab: Lab, found: Mapping[str, Any]) -> dict
     del words["faces"], words["device"]
     return {
         **words,
+        "our ops": face_name(torch.device("cpu")),
         "limited": lab.limited,
         "note": lab.note,
         "link_bytes_per_s": lab.net.payload_bytes_per_s,
