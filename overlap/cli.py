@@ -142,14 +142,17 @@ def bench_step(
     steps: Annotated[int, typer.Option(help="Of each contender in a round.")] = 2,
     seed: Annotated[int, typer.Option(help="Of weights and batches.")] = 0,
     tolerance: Annotated[float | None, typer.Option(help="Relative, of losses; else by dtype.")] = None,
+    options: Annotated[
+        list[str] | None, typer.Option("--set", help="Our engine's option NAME=VALUE; repeatable.")
+    ] = None,
     memory: Annotated[bool, typer.Option(help="Also peak memory, in processes of their own.")] = True,
     json: Annotated[Path | None, typer.Option(help="File for all figures.")] = None,
     plot: Annotated[Path | None, typer.Option(help="PNG of step times (needs the extra plot).")] = None,
 ) -> None:
     """Whole training steps of this engine and its peers in turns; exit status 1 if one computed something else."""
-    options = locals()
-    files = options.pop("json"), options.pop("plot")
-    if bench_steps(StepSettings.parse(**options), *files).wrong:
+    given = locals()
+    files = given.pop("json"), given.pop("plot")
+    if bench_steps(StepSettings.parse(**given), *files).wrong:
         raise typer.Exit(1)
 
 

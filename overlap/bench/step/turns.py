@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from functools import partial
+from statistics import median_low
 from typing import Any
 
 import torch
@@ -106,18 +107,14 @@ def _outcome(runner: Runner, seen: Audit, reference: list[float], params: int, t
         seconds=seconds.tolist(),
         losses=mean if compared else [],
         loss_error=error if compared else None,
-        counted_bytes=_middle(runner.sent) if runner.contender.sent is not None else None,
-        kernel_bytes=_middle(runner.kernel_sent) if task.own_hosts else None,
+        counted_bytes=median_low(runner.sent) if runner.contender.sent is not None else None,
+        kernel_bytes=median_low(runner.kernel_sent) if task.own_hosts else None,
         formula_bytes=seen.formula_bytes,
         ideal_bytes=_ideal_bytes(spec, params, runner.workload),
         collectives={} if spec.ours else seen.calls,  # our lanes' threads are not seen; the engine counts for itself
         options=runner.contender.options,
         wrong=_wrong(spec, seen, world, error if compared else 0.0, task.settings.tolerance),
     )
-
-
-def _middle(values: list[int]) -> int:
-    return sorted(values)[len(values) // 2]
 
 
 def _wrong(spec: Spec, seen: Audit, world: int, error: float, tolerance: float) -> str | None:

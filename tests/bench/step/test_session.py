@@ -35,9 +35,12 @@ def test_over_links_every_figure_is_there_and_the_kernel_counts_what_the_engine_
 
 def test_without_root_only_ours_is_slowed_and_peers_are_left_out(monkeypatch, capsys):
     monkeypatch.setattr(labs, "why_no_namespaces", lambda: "not root")
-    settings = StepSettings(net="100mbit", contenders=("alone", "ours-3", "ddp"), memory=False, **TINY)
+    settings = StepSettings(
+        net="100mbit", contenders=("alone", "ours-3", "ddp"), memory=False, options=("prefetch=2",), **TINY
+    )
     _, ours, ddp = bench_steps(settings, None, None).rows
     assert "links cannot be limited (not root)" in capsys.readouterr().err
+    assert ours.options == "prefetch=2"
     assert ddp.skipped == "its communication cannot be slowed here"
     # Gathers and reductions may run at once, each at the rate: no step is faster than half its bytes on the link.
     assert ours.step_ms > 1e3 * ours.wire_bytes / settings.link.payload_bytes_per_s / 2

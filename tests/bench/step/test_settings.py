@@ -15,6 +15,7 @@ DEFAULTS = {
     "steps": 2,
     "seed": 0,
     "tolerance": None,
+    "options": None,
     "memory": True,
 }
 
@@ -30,6 +31,10 @@ DEFAULTS = {
         ({"ranks": 0}, "ranks must be positive"),
         ({"batch": 0}, "batch must be positive"),
         ({"steps": 0}, "steps must be positive"),
+        ({"options": ["prefech=2"]}, r"option must be one of .*; did you mean 'prefetch'\?"),
+        ({"options": ["prefetch"]}, "--set must be NAME=VALUE"),
+        ({"options": ["prefetch=0"]}, "prefetch must be an integer of at least 1"),
+        ({"options": ["stage=2"]}, "--set must leave param_dtype, reduce_dtype, stage alone, but got stage"),
         ({"tolerance": 0.0}, "tolerance must be positive"),
     ],
 )
@@ -45,8 +50,11 @@ def test_the_floor_always_takes_part_and_nobody_twice():
 
 
 def test_settings_cross_to_the_ranks_unchanged():
-    settings = StepSettings.parse(**{**DEFAULTS, "net": "200mbit", "dtype": "bf16", "batch": 3})
+    settings = StepSettings.parse(
+        **{**DEFAULTS, "net": "200mbit", "dtype": "bf16", "batch": 3, "options": ["prefetch=2"]}
+    )
     assert StepSettings.from_json(settings.to_json()) == settings
+    assert settings.engine_options == {"prefetch": 2}
 
 
 def test_a_peer_is_compared_with_one_of_ours_that_shards_as_much_if_it_shards():

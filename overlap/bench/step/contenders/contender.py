@@ -48,7 +48,7 @@ class Spec:
 
     name: str
     stage: int | None
-    """What is sharded: 0 nothing .. 3 parameters too. None for the floor, which has one rank."""
+    """What is sharded: 0 nothing .. 3 parameters too. None for the floor, which shares nothing."""
     build: Callable[[Workload], Contender]
     """A collective."""
     ours: bool = False
