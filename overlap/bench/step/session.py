@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +28,7 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
 
 
 def bench_steps(settings: StepSettings, json_path: Path | None, plot_path: Path | None) -> StepReport:
-    """Measure, print and write.
+    """Measure, print and write; an interrupted run leaves the figures that it has.
 
     Raises:
         ConfigError: a file cannot be written, or a plot not drawn.
@@ -40,16 +40,21 @@ def bench_steps(settings: StepSettings, json_path: Path | None, plot_path: Path 
     with open_lab(settings.link, settings.ranks) as lab, TemporaryDirectory(prefix="overlap-step-") as folder:
         if lab.note is not None:
             print(lab.note, file=sys.stderr)
-        report = _measure(settings, lab, Path(folder))
+        for report in _measure(settings, lab, Path(folder)):
+            _write(report, json_path, plot_path)
     print_report(report, make_console())
+    return report
+
+
+def _write(report: StepReport, json_path: Path | None, plot_path: Path | None) -> None:
     if json_path is not None:
         json_path.write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
     if plot_path is not None:
         draw(report, plot_path)
-    return report
 
 
-def _measure(settings: StepSettings, lab: Lab, folder: Path) -> StepReport:
+def _measure(settings: StepSettings, lab: Lab, folder: Path) -> Iterator[StepReport]:
+    """Yield the report once with everything but memory, then after each contender's memory."""
     task = Task(
         settings=settings,
         interface=lab.interface,
@@ -60,12 +65,14 @@ def _measure(settings: StepSettings, lab: Lab, folder: Path) -> StepReport:
     )
     found = _run(lab, task)
     outcomes = [Outcome(**outcome) for outcome in found["outcomes"]]
+    report = StepReport(lab.net.name, lab.ranks, _machine(settings, lab, found), rows_of(settings, outcomes, {}))
+    yield report
     peaks: dict[str, Any] = {}
     for outcome in outcomes:
         if settings.memory and outcome.skipped is None:
             print(f"memory of {outcome.contender}", file=sys.stderr, flush=True)
             peaks[outcome.contender] = _run(lab, replace(task, batch=found["batch"], memory_of=outcome.contender))
-    return StepReport(lab.net.name, lab.ranks, _machine(settings, lab, found), rows_of(settings, outcomes, peaks))
+            yield replace(report, rows=rows_of(settings, outcomes, peaks))
 
 
 def _run(lab: Lab, task: Task) -> dict[str, Any]:
