@@ -258,6 +258,11 @@ class Gradients:
         return [n for n, fact in enumerate(facts[len(used) :].tolist()) if fact]
 
     @property
+    def frozen_buckets(self) -> list[int]:
+        """Those of which nothing is trained in the backward that has been opened."""
+        return [number for number, bucket in enumerate(self.buckets) if bucket.missing == 0]
+
+    @property
     def any_used(self) -> bool:
         """Whether there is anything to reduce or to keep: ``autograd.grad`` for an input alone leaves nothing."""
         return any(param.used for param in self.params)

@@ -120,6 +120,10 @@ class Executor:
         """
         self._reductions.open(reduce=reduce, replicate=replicate)
 
+    def expect_nothing(self, bucket: int) -> None:
+        """A bucket gets no gradient in this backward: it leaves with the one behind it, which need not wait for it."""
+        self._reductions.complete(bucket)
+
     def ready(self, bucket: int) -> None:
         """All gradients of a bucket are there: reduce it, and those behind it in order that waited for it."""
         self._reductions.complete(bucket)
