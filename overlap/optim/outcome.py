@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from overlap.errors import message
-from overlap.optim.chosen import chosen_of, comm_of
+from overlap.optim.chosen import comm_of
 from overlap.optim.loss_scale import LossScaler
 from overlap.optim.nonfinite import first_nonfinite
 from overlap.optim.norm import place_of
@@ -114,7 +114,7 @@ class Pending:
             self._complain(numbers, f"a norm of {numbers.norm} at update {update}")
 
     def _complain(self, numbers: Numbers, what: str) -> None:
-        first_rank = comm_of(chosen_of(self.params)).rank == 0
+        first_rank = comm_of(flat for flat in self.places if flat is not None).rank == 0
         if self.scaler is not None:
             self.scaler.overflowed(
                 numbers.loss_scale,
