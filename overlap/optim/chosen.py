@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
+import torch
 from torch import Tensor
 
 from overlap.comm.collective import Communicator
 from overlap.comm.meshes import compute_communicator
 from overlap.errors import ConfigError, message
 from overlap.shard.flat import Flat, Home, home_of
-from overlap.shard.param import ShardedParam
+from overlap.shard.param import ShardedParam, local_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,17 @@ class Share:
         return [self.flat.grad.narrow(0, param.layout.offset, param.layout.chunk) for param in self.params]
 
 
+def gradient_of(flat: Flat) -> Tensor:
+    """``[shard_numel]``; without a backward of ours a copy of what the user has set, zero elsewhere."""
+    if flat.grad is not None:
+        return flat.grad
+    grads = torch.zeros_like(flat.master)
+    for param in flat.params:
+        if param.public.grad is not None:
+            local_rows(grads, param.layout, flat.rank).copy_(param.rows_of(param.public.grad))
+    return grads
+
+
 Chosen = Sequence[Share]
 """Parameters with a gradient that a norm or an update concerns; of a flat perhaps none."""
 
@@ -84,7 +96,8 @@ def comm_of(flats: Iterable[Flat]) -> Communicator:
     Raises:
         ConfigError: no flats, or flats of several meshes.
     """
-    meshes = {flat.mesh for flat in flats}  # units sharded one by one have equal meshes, not one object
+    by_id = {id(flat.mesh): flat.mesh for flat in flats}  # hashing a mesh takes Python
+    meshes = {*by_id.values()}  # units sharded one by one have equal meshes, not one object
     if len(meshes) != 1:
         raise ConfigError(
             message("parameters", "come from one sharded model", f"{len(meshes)} meshes", "use one call per model")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -136,15 +136,20 @@ def clip_coefficient(norm: GradientNorm, max_norm: float) -> Tensor:
     return coefficient.masked_fill(norm.bad > 0, 1.0).float()
 
 
-def refuse_nonfinite(norm: GradientNorm, parameters: list[Tensor], when: str = "") -> None:
+def refuse_nonfinite(norm: GradientNorm, parameters: list[Tensor], when: Callable[[], str] = str) -> None:
     """Read the norm on the host; all ranks raise, or none.
+
+    Args:
+        norm: to be read.
+        parameters: whose norm it is.
+        when: gives words for the message.
 
     Raises:
         StateError: it is NaN or Inf; names the first gradient that is.
     """
     value, bad = norm.values.tolist()
     if bad:
-        got = f"{value}{when}, first in {first_nonfinite(parameters)}"
+        got = f"{value}{when()}, first in {first_nonfinite(parameters)}"
         raise StateError(message("gradient norm", "be finite", got, "lower the learning rate or skip the step"))
 
 

@@ -160,7 +160,7 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
         if scaler is not None:
             scaler.note(norm.bad)
         elif self.error_if_nonfinite:
-            refuse_nonfinite(norm, self._params, f" at update {self._next_update}")
+            refuse_nonfinite(norm, self._params, lambda: f" at update {self._next_update()}")
         return judge(norm, factor, flag, self.max_grad_norm)
 
     def _wanted(self, chosen: Chosen) -> list[Wanted]:
@@ -175,6 +175,8 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
     def _states(self, chosen: Chosen) -> list[dict[str, Any]]:
         """Of all parameters as they are counted; begun now for those that were frozen until now."""
         states = self._states_there()
+        if all(states):
+            return states
         late = [
             (share.flat, behind)
             for share in chosen
@@ -186,10 +188,9 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
         return self._states_there() if late else states
 
     def _states_there(self) -> list[dict[str, Any]]:
-        params = self._params
-        if [*map(id, self.state)] == [*map(id, params)]:  # asking for each takes a hash in Python
+        if self._members.are(self.state):  # asking for each takes a hash in Python
             return [*self.state.values()]
-        return [self.state.get(param, {}) for param in params]
+        return [self.state.get(param, {}) for param in self._params]
 
     def _shares(self) -> list[Share]:
         """Of the flats, what is to be trained."""
@@ -254,7 +255,6 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
         self.settle()
         return self._skipped_steps
 
-    @property
     def _next_update(self) -> int:
         """For messages: by the steps that parameters have seen, else since this optimizer was built."""
         return 1 + max((state["step"] for state in self.state.values() if "step" in state), default=self._taken_steps)

@@ -9,7 +9,7 @@ keep it: it is held weakly, and compared itself.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -63,10 +63,14 @@ class Members:
         ]
         return Found(shares, [params[position] for position, _ in self._others])
 
+    def are(self, params: Iterable[Tensor]) -> bool:
+        """Whether these are the ones that were asked for, and in this order; of what has lived since then."""
+        return [*map(id, params)] == self._ids
+
     def _flats_of(self, params: Sequence[Tensor]) -> list[Flat] | None:
         """Flats that were found, if they were for these parameters."""
         flats = [flat for part in self._parts if (flat := part.flat()) is not None]
-        if len(flats) != len(self._parts) or [*map(id, params)] != self._ids:
+        if len(flats) != len(self._parts) or not self.are(params):
             return None
         return flats if all(param() is params[position] for position, param in self._others) else None
 

@@ -95,9 +95,10 @@ def global_norm(chosen: Chosen, plain: Sequence[Tensor] = (), order: NormOrder =
     comm = comm_of(share.flat for share in chosen) if chosen else None
     first = comm is None or comm.rank == 0
     parts = [part for share in chosen for part in _parts_of(share, first)]
-    parts += [_Part(grad.reshape(-1), first, None) for grad in plain if grad.numel()]
     flat = chosen[0].flat if chosen else None
-    result = torch.zeros(2, dtype=torch.float64, device=flat.master.device if flat is not None else plain[0].device)
+    device = flat.master.device if flat is not None else plain[0].device
+    parts += [_Part(grad.reshape(-1).to(device), first, None) for grad in plain if grad.numel()]
+    result = torch.zeros(2, dtype=torch.float64, device=device)
     run = partial(_norm_into, result, parts, order, comm)
     if flat is None:
         run()
@@ -124,8 +125,10 @@ def place_of(flat: Flat | None) -> str:
 def _norm_into(result: Tensor, parts: Sequence[_Part], order: NormOrder, comm: Communicator | None) -> None:
     device, rows = result.device, max(1, len(parts))
     partials = torch.zeros(2, rows, 2, dtype=torch.float64, device=device)  # counted here, and elsewhere
-    for part, *outs in zip(parts, *(kind.unbind() for kind in partials), strict=False):
-        order.measure(part.values.to(device), outs[not part.counts])
+    counted = all(part.counts for part in parts)
+    outs = [kind.unbind() for kind in (partials[:1] if counted else partials)]
+    for row, part in enumerate(parts):
+        order.measure(part.values, outs[not part.counts][row])
     numbers = torch.arange(1, rows + 1, dtype=torch.float64, device=device)
     # The last one that is bad: backward meets it first.
     bad = (partials[..., 1].amax(0) * numbers).amax()

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from overlap import ops
-from overlap.optim.chosen import Share
+from overlap.optim.chosen import Share, gradient_of
 from overlap.shard.flat import Flat
-from overlap.shard.param import ShardedParam, local_rows
+from overlap.shard.param import ShardedParam
 
 # Alignment padding between neighbours is zero in every buffer, and an update leaves it zero.
 _GAP = 128
@@ -99,24 +98,14 @@ def update(flat: Flat, run: Run, options: dict[str, Any], scale: Tensor | None, 
     """
     assert flat.exp_avg is not None
     assert flat.exp_avg_sq is not None
-    grads = flat.grad if flat.grad is not None else _gathered_gradient(flat)
     ops.adamw(
         run.of(flat.master),
         run.of(flat.exp_avg),
         run.of(flat.exp_avg_sq),
-        run.of(grads),
+        run.of(gradient_of(flat)),
         None if flat.shard is flat.master else run.of(flat.shard),
         **options,
         step=run.step,
         grad_scale=scale,
         skip=skip,
     )
-
-
-def _gathered_gradient(flat: Flat) -> Tensor:
-    """No backward has been here: gradients are where the user has set them."""
-    grads = torch.zeros_like(flat.master)
-    for param in flat.params:
-        if param.public.grad is not None:
-            local_rows(grads, param.layout, flat.rank).copy_(param.rows_of(param.public.grad))
-    return grads
