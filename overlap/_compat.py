@@ -165,6 +165,11 @@ def on_registration(hook: Callable[[Any, str, Any], None]) -> None:
     nn.modules.module.register_module_parameter_registration_hook(hook)
 
 
+def multiply_each(tensors: Sequence[Tensor], factor: Tensor) -> None:
+    """Multiply tensors of one device and dtype by a scalar tensor of the same, in place."""
+    torch._foreach_mul_(list(tensors), factor)
+
+
 def share_hooks(of: Tensor, to: Tensor) -> None:
     """Give a parameter the hooks of another; handles of either remove them from both."""
     if of._backward_hooks:
