@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from overlap.bench.report import make_console
 from overlap.bench.session import bench_ops
 from overlap.bench.settings import OpSettings
 from overlap.demo import worker
@@ -20,6 +21,7 @@ from overlap.demo.launch import launch
 from overlap.demo.results import make_folder
 from overlap.demo.settings import TrainSettings
 from overlap.demo.train import train as train_demo
+from overlap.doctor.command import diagnose
 from overlap.errors import OverlapError
 from overlap.verify import command as verification
 from overlap.verify.settings import VerifySettings
@@ -96,6 +98,17 @@ def verify(
     if launched():
         worker.run(partial(verify_rank, settings), show=show)
     if not verification.run_local(settings):
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor(
+    ranks: Annotated[int, typer.Option(help="Ranks of a job on this host.")] = 1,
+    strict: Annotated[bool, typer.Option(help="Exit with 1 for warnings, too.")] = False,
+    json: Annotated[Path | None, typer.Option(help="File for the findings.")] = None,
+) -> None:
+    """Look for what ends or costs overlap on this machine, with one cure each; exit status 1 if something ends it."""
+    if not diagnose(ranks=ranks, strict=strict, json_file=json, console=make_console()):
         raise typer.Exit(1)
 
 

@@ -1,0 +1,43 @@
+"""What ``overlap doctor`` does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+
+from overlap.doctor.checks import examine
+from overlap.doctor.probes import look
+from overlap.doctor.report import count, print_findings, to_dict
+from overlap.errors import ConfigError, message
+
+
+def diagnose(*, ranks: int, strict: bool, json_file: Path | None, console: Console) -> bool:
+    """Look, judge, print; whether this can be left as it is.
+
+    Args:
+        ranks: of the job on this host.
+        strict: let warnings count as errors.
+        json_file: also write the findings there.
+        console: to print on.
+
+    Raises:
+        ConfigError: no ranks, or a file that cannot be written.
+    """
+    if ranks < 1:
+        raise ConfigError(message("ranks", "be positive", ranks, "give a larger value"))
+    findings = examine(look(ranks))
+    print_findings(findings, console)
+    if json_file is not None:
+        _write(json_file, json.dumps(to_dict(findings), indent=2))
+    counts = count(findings)
+    return not (counts["error"] or (strict and counts["warning"]))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as failure:
+        got = f"{path} ({failure.strerror})"
+        raise ConfigError(message("json", "be a file to write to", got, "choose another")) from None
