@@ -35,6 +35,7 @@ TORCH_FREE = [
     *(f"overlap.schedule.{stem}" for stem in ("op", "plan", "planner", "spec", "validate", "simulate")),
     "overlap.shard.layout",
     "overlap.comm.volume",
+    "overlap.comm.cost",
     *(name for name in package() if name.startswith("overlap.profiling.")),
 ]
 
