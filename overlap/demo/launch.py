@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, launch_agent
 
@@ -28,6 +29,7 @@ def launch(module: str, argument: str, ranks: int) -> None:
 
     Raises:
         OverlapError: a rank failed; the others have been stopped.
+        SystemExit: Ctrl-C or another signal that ends; all ranks have been stopped.
     """
     _share_cores(ranks)
     _quiet_agent()
@@ -37,6 +39,8 @@ def launch(module: str, argument: str, ranks: int) -> None:
         except ChildFailedError as error:
             rank, failure = _root_cause(error.failures.items())
             raise OverlapError(f"rank {rank}: {_describe(failure)}") from None
+        except SignalException as ended:  # while ranks run, the agent has the handlers
+            raise SystemExit(128 + ended.sigval) from None
 
 
 def _config(ranks: int, folder: str) -> LaunchConfig:
