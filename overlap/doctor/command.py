@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from rich.console import Console
 
+from overlap.bench.jsonfile import write_json
 from overlap.doctor.checks import examine
 from overlap.doctor.probes import look
 from overlap.doctor.report import count, print_findings, to_dict
@@ -29,15 +29,6 @@ def diagnose(*, ranks: int, strict: bool, json_file: Path | None, console: Conso
         raise ConfigError(message("ranks", "be positive", ranks, "give a larger value"))
     findings = examine(look(ranks))
     print_findings(findings, console)
-    if json_file is not None:
-        _write(json_file, json.dumps(to_dict(findings), indent=2))
+    write_json(json_file, to_dict(findings))
     counts = count(findings)
     return not (counts["error"] or (strict and counts["warning"]))
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as failure:
-        got = f"{path} ({failure.strerror})"
-        raise ConfigError(message("json", "be a file to write to", got, "choose another")) from None

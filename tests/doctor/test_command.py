@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+from overlap.cli import main
+from overlap.doctor.checks.variables import RULES
+
 QUIET = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "CUDA_", "NCCL_", "GLOO_"))}
 
 
@@ -27,15 +30,30 @@ def test_harmful_variables_are_named_with_their_cure_and_end_in_1(tmp_path):
     assert set(told["findings"][0]) == {"family", "level", "subject", "value", "why", "cure"}
 
 
-def test_warnings_end_in_1_only_if_asked():
-    busy = {"OMP_NUM_THREADS": str(os.cpu_count()), "OMP_WAIT_POLICY": "ACTIVE"}
-    assert doctor(**busy).returncode == 0
-    assert doctor("--strict", **busy).returncode == 1
+@pytest.fixture
+def here(monkeypatch):
+    """Run the command in this process, without variables that do harm; returns its exit status."""
+
+    def run(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["overlap", "doctor", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code
+
+    for rule in RULES:
+        monkeypatch.delenv(rule.name, raising=False)
+    return run
+
+
+def test_warnings_end_in_1_only_if_asked(here, monkeypatch):
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    assert here() == 0
+    assert here("--strict") == 1
 
 
 @pytest.mark.parametrize("arguments", [["--ranks", "0"], ["--json", "/no/such/folder/file"]])
-def test_bad_input_is_one_line(arguments):
-    finished = doctor(*arguments)
-    assert finished.returncode == 2
-    assert finished.stderr.startswith(f"error: {arguments[0][2:]} must ")
-    assert finished.stderr.count("\n") == 1
+def test_bad_input_is_one_line(here, arguments, capsys):
+    assert here(*arguments) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {arguments[0][2:]} must ")
+    assert told.count("\n") == 1

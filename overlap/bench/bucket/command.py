@@ -13,6 +13,7 @@ from overlap.bench.bucket.results import Sweep
 from overlap.bench.bucket.settings import SweepSettings, check_share
 from overlap.bench.bucket.tables import read_tables
 from overlap.bench.collective.ranks import report_file, run_on
+from overlap.bench.jsonfile import write_json
 from overlap.bench.netlab.net import Net
 
 WORKER = "overlap.bench.bucket.worker"
@@ -28,9 +29,7 @@ def advise(files: Sequence[Path], share: float, json_file: Path | None) -> list[
     advice = [Advice.of(table, share) for path in files for table in read_tables(path)]
     for each in advice:
         print(*each.lines(), sep="\n")
-    if json_file is not None:
-        with report_file(str(json_file)) as path:
-            path.write_text(json.dumps([each.to_dict() for each in advice], indent=2) + "\n", encoding="utf-8")
+    write_json(json_file, [each.to_dict() for each in advice])
     return advice
 
 

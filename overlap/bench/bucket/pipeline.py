@@ -46,16 +46,17 @@ class Lanes:
 
     Args:
         device: of both.
+        cuda: ``torch.cuda``, or what stands in for it.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, cuda: Any = torch.cuda) -> None:
         self.spans = Spans()
         self.compute: ComputeLane
         self.reduce: Lane
         if device.type == "cuda":
-            clock = CudaClock(torch.cuda)
-            self.compute = CudaComputeLane(cuda=torch.cuda, clock=clock, watch=self.spans)
-            self.reduce = CudaLane(REDUCE, cuda=torch.cuda, clock=clock, watch=self.spans)
+            clock = CudaClock(cuda)
+            self.compute = CudaComputeLane(cuda=cuda, clock=clock, watch=self.spans)
+            self.reduce = CudaLane(REDUCE, cuda=cuda, clock=clock, watch=self.spans)
         else:
             self.compute = HostComputeLane(watch=self.spans)
             self.reduce = ThreadLane(REDUCE, watch=self.spans)

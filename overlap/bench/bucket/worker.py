@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from overlap.bench.bucket.results import Sweep
 from overlap.bench.bucket.settings import SweepSettings
 from overlap.bench.bucket.sweep import Sweeper
 from overlap.bench.collective.worker import machine_of, open_transports, printer
+from overlap.bench.jsonfile import write_json
 from overlap.comm.groups import control_channel
 from overlap.demo.worker import run
 
@@ -29,14 +29,14 @@ def sweep_rank(settings: SweepSettings, device: torch.device) -> None:
     transport = open_transports(settings.call)[settings.transport]
     sweeper = Sweeper(settings, transport, control_channel(None))
     sweep = Sweep(machine_of(transport.device), asdict(settings))
+    file = None if settings.json is None else Path(settings.json)
     say = printer(dist.get_rank() == 0)
     say(*words.opening(sweep.machine, sweep.settings))
     for row in sweeper.rows():
         say(words.line(row))
         sweep = replace(sweep, rows=(*sweep.rows, row))
-        if settings.json is not None and dist.get_rank() == 0:
-            told = {**sweep.to_dict(), "advice": words.advice_of(sweep).to_dict()}
-            Path(settings.json).write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+        if dist.get_rank() == 0:
+            write_json(file, {**sweep.to_dict(), "advice": words.advice_of(sweep).to_dict()})
     sweeper.close()
     say(*words.closing(sweep))
 

@@ -37,17 +37,22 @@ class HostStopwatch:
 
 
 class CudaStopwatch:
-    """For calls that enqueue."""
+    """For calls that enqueue.
 
-    def __init__(self) -> None:
+    Args:
+        cuda: ``torch.cuda``, or what stands in for it.
+    """
+
+    def __init__(self, cuda: Any) -> None:
+        self._cuda = cuda
         self._events: list[tuple[Any, Any]] = []
 
     def time(self, call: Callable[[], None]) -> None:
         """See `Stopwatch`."""
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        begin.record()
+        begin, end = (self._cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record(self._cuda.current_stream())
         call()
-        end.record()
+        end.record(self._cuda.current_stream())
         self._events.append((begin, end))
 
     def seconds(self) -> list[float]:
@@ -59,4 +64,4 @@ class CudaStopwatch:
 
 def stopwatch_for(device: torch.device) -> Stopwatch:
     """The one for calls on a device."""
-    return CudaStopwatch() if device.type == "cuda" else HostStopwatch()
+    return CudaStopwatch(torch.cuda) if device.type == "cuda" else HostStopwatch()

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from overlap.bench.jsonfile import write
 from overlap.bench.netlab.lab import open_lab
 from overlap.bench.netlab.net import Net
 from overlap.bench.netlab.processes import run_ranks
@@ -39,15 +40,15 @@ def run_on(net: Net, module: str, argument: str, ranks: int) -> None:
 
 @contextmanager
 def report_file(asked: str | None) -> Iterator[Path]:
-    """The file that was asked for, emptied, else one of ours."""
+    """The file that was asked for, emptied, else one of ours.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
     if asked is None:
         with TemporaryDirectory(prefix="overlap-bench-") as folder:
             yield Path(folder) / "report.json"
         return
     path = Path(asked)
-    try:
-        path.write_text("")  # a run that fails leaves no report of an earlier one
-    except OSError as error:
-        got = f"{path} ({error.strerror})"
-        raise ConfigError(message("json", "be a file to write to", got, "choose another")) from error
+    write(path, "")  # a run that fails leaves no report of an earlier one
     yield path

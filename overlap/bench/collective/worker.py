@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -17,6 +16,7 @@ from overlap.bench.collective.measure import Bench
 from overlap.bench.collective.results import Report
 from overlap.bench.collective.settings import CollectiveSettings
 from overlap.bench.collective.transports import Transport, open_transport
+from overlap.bench.jsonfile import write_json
 from overlap.bench.machine import describe
 from overlap.comm.groups import control_channel
 from overlap.comm.volume import Collective
@@ -40,6 +40,7 @@ def bench_rank(settings: CollectiveSettings, device: torch.device, open_all: Ope
     transports = (open_all or open_transports)(settings)
     bench = Bench(settings, transports, control_channel(None))
     report = Report(machine_of(chosen), asdict(settings))
+    file = None if settings.json is None else Path(settings.json)
     say = printer(dist.get_rank() == 0)
     say(*words.opening(report.machine, report.settings))
     for op in cast(tuple[Collective, ...], settings.collectives):
@@ -48,7 +49,8 @@ def bench_rank(settings: CollectiveSettings, device: torch.device, open_all: Ope
             for rows in bench.rows(op, datatype):
                 say(*(words.line(row, len(transports) > 1) for row in rows))
                 report = replace(report, rows=(*report.rows, *rows))
-                _keep(report, settings)
+                if dist.get_rank() == 0:
+                    write_json(file, report.to_dict())
     say(*words.closing(report))
     return 1 if report.wrong else 0
 
@@ -75,11 +77,6 @@ def printer(speaks: bool) -> Callable[..., None]:
             print(*lines, sep="\n", flush=True)
 
     return say
-
-
-def _keep(report: Report, settings: CollectiveSettings) -> None:
-    if settings.json is not None and dist.get_rank() == 0:
-        Path(settings.json).write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
 
 
 def main(text: str) -> None:

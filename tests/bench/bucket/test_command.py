@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from overlap.bench.bucket.settings import SweepSettings
+from overlap.cli import main
 from overlap.errors import ConfigError
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
@@ -20,14 +21,16 @@ def bench(*arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
 
 
-def test_tables_are_fitted_without_a_process(tmp_path):
+def test_tables_are_fitted_without_a_process(tmp_path, monkeypatch, capsys):
     (tmp_path / "table.csv").write_text(CSV)
     file = tmp_path / "fit.json"
-    finished = bench(str(tmp_path / "table.csv"), "--share", "50", "--json", str(file))
-    assert finished.returncode == 0, finished.stderr
+    asked = [str(tmp_path / "table.csv"), "--share", "50", "--json", str(file)]
+    monkeypatch.setattr(sys, "argv", ["overlap", "bench", "bucket", *asked])
+    with pytest.raises(SystemExit, match="0"):
+        main()
     (told,) = json.loads(file.read_text())
     assert told["bucket_bytes"] == pytest.approx(20 * 1e5, rel=0.01)
-    assert "recommended bucket: 1.91 MiB" in finished.stdout
+    assert "recommended bucket: 1.91 MiB" in capsys.readouterr().out
 
 
 def test_a_sweep_beside_compute(tmp_path):

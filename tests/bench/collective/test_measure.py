@@ -6,8 +6,10 @@ from statistics import median
 import pytest
 import torch
 import torch.distributed as dist
+from schedule.virtual_gpu import VirtualGpu
 from support.ranks import Ranks
 
+from overlap.bench.collective.clock import CudaStopwatch
 from overlap.bench.collective.measure import Bench
 from overlap.bench.collective.results import Figures
 from overlap.bench.collective.settings import CollectiveSettings
@@ -57,9 +59,9 @@ def _both_ways():
 
 @pytest.mark.filterwarnings("default")
 def test_an_independent_loop_takes_as_long(ranks: Ranks):
-    """Within a factor of 1.6, by the median of interleaved rounds: other processes share the cores."""
+    """Within a factor of 2, by the median of interleaved rounds: other processes share the cores."""
     for ratios in ranks(2, _without_warnings, _both_ways.__name__):
-        assert all(1 / 1.6 < ratio < 1.6 for ratio in ratios.values()), ratios
+        assert all(0.5 < ratio < 2 for ratio in ratios.values()), ratios
 
 
 def _without_warnings(name):
@@ -110,6 +112,17 @@ def test_all_ranks_get_the_same_rows_with_the_mean_of_their_times(ranks: Ranks):
         assert figures.time_us >= 1e6 * 0.03
         assert figures.min_us <= figures.time_us <= figures.max_us
         assert figures.wrong is None
+
+
+def test_on_cuda_calls_are_timed_on_the_stream_and_awaited_at_the_end():
+    gpu = VirtualGpu()
+    watch = CudaStopwatch(gpu)
+    for steps in (3, 1):
+        watch.time(lambda steps=steps: [gpu.launch(lambda: None) for _ in range(steps)])
+    assert gpu.synchronized == 0
+    assert watch.seconds() == [pytest.approx(4e-3), pytest.approx(2e-3)], "a step is a millisecond, an event one, too"
+    assert gpu.synchronized == 1
+    assert CudaStopwatch(gpu).seconds() == []
 
 
 def test_figures_are_the_median_over_calls_of_the_mean_over_ranks():
