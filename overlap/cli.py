@@ -18,7 +18,7 @@ from overlap.bench.collective import command as collectives_bench
 from overlap.bench.collective.settings import CollectiveSettings, Layout, words
 from overlap.bench.collective.sizes import parse_bytes, parse_numbers
 from overlap.bench.collective.worker import bench_rank
-from overlap.bench.netlab.net import parse_net
+from overlap.bench.netlab.net import Net, parse_net
 from overlap.bench.report import make_console
 from overlap.bench.session import bench_ops
 from overlap.bench.settings import OpSettings
@@ -30,7 +30,7 @@ from overlap.demo.results import make_folder
 from overlap.demo.settings import TrainSettings
 from overlap.demo.train import train as train_demo
 from overlap.doctor.command import diagnose
-from overlap.errors import OverlapError
+from overlap.errors import ConfigError, OverlapError, message
 from overlap.verify import command as verification
 from overlap.verify.settings import VerifySettings
 from overlap.verify.worker import verify_rank
@@ -192,9 +192,10 @@ def bench_collective(
         pieces=pieces,
         json=None if json is None else str(json),
     )
+    links = _links(net)
     if launched():
         worker.run(partial(bench_rank, settings), show=show)
-    if collectives_bench.run_local(settings, parse_net(net)).wrong:
+    if collectives_bench.run_local(settings, links).wrong:
         raise typer.Exit(1)
 
 
@@ -241,9 +242,10 @@ def bench_bucket(
         share=share / 100,
         json=None if json is None else str(json),
     )
+    links = _links(net)
     if launched():
         worker.run(partial(sweep_rank, settings), show=show)
-    bucket.sweep(settings, parse_net(net))
+    bucket.sweep(settings, links)
 
 
 def show(error: Exception) -> None:
@@ -262,6 +264,14 @@ def main() -> None:
     except OverlapError as error:
         show(error)
         sys.exit(2)
+
+
+def _links(net: str) -> Net:
+    links = parse_net(net)
+    if launched() and links.bits_per_s is not None:
+        rule, cure = "be none under a launcher", "start without torchrun: overlap then makes a host per rank"
+        raise ConfigError(message("net", rule, net, cure))
+    return links
 
 
 def _ranks(asked: int | None) -> int:

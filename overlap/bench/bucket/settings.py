@@ -56,6 +56,8 @@ class SweepSettings:
                 raise ConfigError(message(name, "be positive", getattr(self, name), "give a larger value"))
         if min(self.in_flight) < 1:
             raise ConfigError(message("in_flight", "be positive", min(self.in_flight), "give larger values"))
+        if self.ranks < 2:
+            raise ConfigError(message("ranks", "be two or more", self.ranks, "start more: one has nothing to send"))
         if not self.ratio > 0:
             raise ConfigError(message("ratio", "be positive", self.ratio, "give a larger value"))
         check_share(self.share)

@@ -54,21 +54,28 @@ def read_tables(path: Path) -> list[Table]:
     except OSError as error:
         got = f"{path} ({error.strerror})"
         raise ConfigError(message("file", "be readable", got, "name a log or table")) from error
-    readers = {".json": from_json, ".csv": from_csv}
-    tables = [table for table in readers.get(path.suffix, from_log)(text, path.name) if table.points]
+    tables = [table for table in _parse(text, path) if table.points]
     if not tables:
         cure = "name the output of nccl-tests, a CSV with size_bytes and oop_time_us, or a --json file"
         raise ConfigError(message("file", "hold times of collectives", str(path), cure))
     return tables
 
 
+def _parse(text: str, path: Path) -> list[Table]:
+    """Tables of a text, none where it is not what the name says."""
+    readers = {".json": from_json, ".csv": from_csv}
+    try:
+        return list(readers.get(path.suffix, from_log)(text, path.name))
+    except ConfigError:
+        raise
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
 def from_json(text: str, label: str) -> Iterator[Table]:
     """Tables of a ``--json`` file, one per collective, datatype and transport."""
-    try:
-        given = json.loads(text)
-        rows, world = given["rows"], given["settings"]["ranks"]
-    except (ValueError, KeyError, TypeError):
-        return
+    given = json.loads(text)
+    rows, world = given["rows"], given["settings"]["ranks"]
     for op, kind, transport in dict.fromkeys((row["collective"], row["type"], row["transport"]) for row in rows):
         same = [row for row in rows if (row["collective"], row["type"], row["transport"]) == (op, kind, transport)]
         points = ((row["size"], row["out_of_place"]["time_us"] / 1e6) for row in same)
@@ -106,7 +113,7 @@ def from_log(text: str, label: str) -> Iterator[Table]:
             groups.setdefault(key, []).append((int(cells["size"]), float(cells["time"]) / 1e6))
     for (program, kind, transport), points in groups.items():
         over = f" over {transport}" if transport else ""
-        yield _table(f"{label}: {program} {kind}{over}", _known(program, label), _ranks(world, label), points)
+        yield _table(f"{label}: {program} {kind}{over}", _known(program, label), world, points)
 
 
 def _cells(line: str, columns: Sequence[str]) -> dict[str, str] | None:
@@ -126,14 +133,10 @@ def _known(name: str, label: str) -> Collective:
     return _PROGRAMS[name]
 
 
-def _ranks(met: int, label: str) -> int:
-    if met == 0:
-        cure = "keep the lines of the log that list the ranks"
-        raise ConfigError(message(f"ranks of {label}", "be listed", "none", cure))
-    return met
-
-
 def _table(label: str, op: str, world: int, points: Iterable[Point]) -> Table:
     """Without sizes that were rounded to nothing, and times that were."""
+    if world < 2:
+        cure = "keep the lines of a log that list its ranks; on one there is nothing to send"
+        raise ConfigError(message(f"ranks of {label}", "be two or more", world or "none", cure))
     kept = tuple((nbytes, seconds) for nbytes, seconds in points if nbytes > 0 and seconds > 0)
     return Table(label=label, op=cast(Collective, op), world=world, points=kept)

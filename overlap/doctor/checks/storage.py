@@ -11,6 +11,6 @@ def check(facts: Facts) -> Iterator[Finding]:
     if facts.io_uring is None:
         yield ok("io_uring", "available")
         return
-    why = "reads and writes of offloaded states take a thread each, at the same bandwidth and more CPU time"
+    why = "reading and writing beside compute then takes threads: the same bandwidth for more CPU time"
     cure = "allow it in the container's seccomp profile, and set sysctl kernel.io_uring_disabled=0"
     yield note("io_uring", facts.io_uring, why, cure)

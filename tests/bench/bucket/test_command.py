@@ -56,6 +56,7 @@ def test_a_sweep_beside_compute(tmp_path):
         ({"collective": "all_gather"}, "collective must be one of reduce_scatter, all_reduce"),
         ({"in_flight": (0,)}, "in_flight must be positive"),
         ({"in_flight": ()}, "in_flight must be positive"),
+        ({"ranks": 1}, "ranks must be two or more"),
         ({"ratio": 0.0}, "ratio must be positive"),
         ({"share": 1.0}, "share must be between 0 and 100 %, but got 100 %"),
         ({"transport": "mpi"}, "transport must be one of"),

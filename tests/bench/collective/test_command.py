@@ -19,6 +19,7 @@ from overlap.bench.collective.worker import bench_rank, open_transports
 from overlap.bench.netlab.namespaces import why_no_namespaces
 from overlap.bench.netlab.net import parse_net
 from overlap.cli import main
+from overlap.config import LAUNCHER_VARIABLES
 from overlap.demo.worker import run
 
 SMALL = ["-b", "64K", "-e", "256K", "-f", "4", "-n", "3"]
@@ -84,6 +85,15 @@ def test_bad_input_is_one_line_and_starts_nothing(arguments, complaint, monkeypa
     errors = capsys.readouterr().err
     assert errors.startswith(f"error: {complaint}")
     assert errors.count("\n") == 1
+
+
+def test_links_are_not_for_ranks_that_somebody_else_has_started(monkeypatch, capsys):
+    for name in LAUNCHER_VARIABLES:
+        monkeypatch.setenv(name, "2")
+    monkeypatch.setattr(sys, "argv", ["overlap", "bench", "collective", "--net", "1gbit"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert capsys.readouterr().err.startswith("error: net must be none under a launcher, but got 1gbit")
 
 
 @pytest.mark.root
