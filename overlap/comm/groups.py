@@ -1,7 +1,9 @@
 """A process group per lane: lanes must not queue behind each other, and each has an order of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
@@ -12,7 +14,10 @@ from overlap.comm.collective import Communicator
 from overlap.comm.control import ControlChannel
 from overlap.comm.pairwise import PairwiseCommunicator
 from overlap.comm.process_group import ProcessGroupCommunicator
+from overlap.comm.volume import WireCounter
 from overlap.errors import ConfigError, StateError, message
+
+Transport = Callable[[str, Sequence[int], Callable[[], Communicator]], Communicator]
 
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
@@ -20,6 +25,9 @@ _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 # base groups over the same ranks come and go. The weak key is the default group: all go with it.
 _Key = tuple[tuple[int, ...], str, str | None, timedelta | None]
 _groups: WeakKeyDictionary[ProcessGroup, dict[_Key, ProcessGroup]] = WeakKeyDictionary()
+
+
+_transport: Transport | None = None
 
 
 def lane_group(
@@ -48,21 +56,51 @@ def lane_group(
     return _alive(lanes[key], f"group of lane '{lane}'")
 
 
+@contextmanager
+def transport(make: Transport) -> Iterator[None]:
+    """Within the block, let ``make`` open communicators, from lane, global ranks and what would usually open one."""
+    global _transport
+    before, _transport = _transport, make
+    try:
+        yield
+    finally:
+        _transport = before
+
+
 def communicator_for(
-    group: ProcessGroup | None, lane: str, device_type: str, ranks: Sequence[int] | None = None
+    group: ProcessGroup | None,
+    lane: str,
+    device_type: str,
+    ranks: Sequence[int] | None = None,
+    counter: WireCounter | None = None,
 ) -> Communicator:
     """A communicator for `lane` over the ranks of `group`: pairwise on "cpu", NCCL on "cuda".
 
-    A collective, as `lane_group`; `ranks` as there. Raises `ConfigError` for another device type.
+    A collective, as `lane_group`; `ranks` as there; `counter` counts for it. Raises `ConfigError` for another device
+    type.
     """
+    usual = partial(_usual_communicator, group, lane, device_type, ranks, counter)
+    if _transport is None:
+        return usual()
+    base = _alive(dist.group.WORLD if group is None else group, "process group")
+    return _transport(lane, ranks or dist.get_process_group_ranks(base), usual)
+
+
+def _usual_communicator(
+    group: ProcessGroup | None,
+    lane: str,
+    device_type: str,
+    ranks: Sequence[int] | None,
+    counter: WireCounter | None,
+) -> Communicator:
     backend = _BACKENDS.get(device_type)
     if backend is None:
         rule = f"be one of {list(_BACKENDS)}"
         raise ConfigError(message("device type", rule, device_type, "move the model"))
     lane_of = lane_group(group, lane, backend=backend, ranks=ranks)
     if device_type == "cpu":
-        return PairwiseCommunicator(lane_of, lane)
-    return ProcessGroupCommunicator(lane_of, lane)
+        return PairwiseCommunicator(lane_of, lane, counter)
+    return ProcessGroupCommunicator(lane_of, lane, counter)
 
 
 def control_channel(group: ProcessGroup | None, ranks: Sequence[int] | None = None) -> ControlChannel:

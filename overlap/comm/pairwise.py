@@ -24,20 +24,21 @@ class PairwiseCommunicator:
     Args:
         group: a gloo group that nothing else uses while this communicator is in a call.
         lane: name of the lane it serves.
+        counter: one that it shares with others; None makes its own.
     """
 
-    def __init__(self, group: ProcessGroup, lane: str = "") -> None:
+    def __init__(self, group: ProcessGroup, lane: str = "", counter: WireCounter | None = None) -> None:
         self.rank = group.rank()
         self.world = group.size()
         self.lane = lane
-        self.counter = WireCounter(measured=True)
+        self.counter = counter or WireCounter(measured=True)
         self._exchange = Exchange(group, lane)
         self._scratch = Scratch()
 
     @property
     def scratch_bytes(self) -> int:
-        """Receive rows of the largest reduction so far: (world - 1) / world of its bucket."""
-        return self._scratch.nbytes
+        """Receive rows of the largest reduction so far: (world - 1) / world of its bucket; memory shared on a host."""
+        return self._scratch.nbytes + self._exchange.nbytes
 
     def all_gather(self, pieces: Sequence[Piece], kind: str) -> None:
         """See `Communicator.all_gather`. Rows arrive in `full`: nothing is staged or copied out."""

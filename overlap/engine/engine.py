@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from torch.utils.hooks import RemovableHandle
 
 from overlap import nvtx
+from overlap.comm.two_level import TwoLevelCommunicator
 from overlap.config import ShardOptions
 from overlap.engine import backend
 from overlap.engine.bindings import Bindings
@@ -55,7 +56,9 @@ class Engine:
         self.comms = backend.open_communicators(group)
         self.lanes = backend.open_lanes(group, options, self._watch)
         self.gradients = Gradients(units, options, self.comms[LaneName.REDUCE], self.comms.get(LaneName.REPLICATE))
-        self.residency = Residency(self.units, options.prefetch, group.device)
+        gather = self.comms[LaneName.GATHER]
+        forget = gather.forget if isinstance(gather, TwoLevelCommunicator) else _nothing
+        self.residency = Residency(self.units, options.prefetch, group.device, forget)
         self.executor = self._make_executor()
         own = {group.comm, group.everyone, group.control.communicator}
         ledger = WireLedger([*self.comms.values(), *own])
@@ -147,6 +150,10 @@ class Engine:
     def close(self) -> None:
         """End lane threads; the engine cannot run afterwards."""
         self._closing()
+
+
+def _nothing() -> None:
+    """What a communicator that keeps nothing does when weights change."""
 
 
 def _release(lanes: backend.Lanes, handles: list[RemovableHandle]) -> None:

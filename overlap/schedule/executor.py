@@ -120,6 +120,10 @@ class Executor:
         """
         self._reductions.open(reduce=reduce, replicate=replicate)
 
+    def expect_nothing(self, bucket: int) -> None:
+        """A bucket gets no gradient in this backward: it leaves with the one behind it, which need not wait for it."""
+        self._reductions.complete(bucket)
+
     def ready(self, bucket: int) -> None:
         """All gradients of a bucket are there: reduce it, and those behind it in order that waited for it."""
         self._reductions.complete(bucket)
@@ -230,9 +234,10 @@ class Executor:
         return slot == NO_SLOT or (slot in self._exclusive and self._holds.get(slot) == unit)
 
     def _find(self, position: Position) -> int | None:
-        for number in range(self._cursor, len(self._track)):
-            op = self._track[number]
-            if op.kind is position.kind and op.index == position.unit:
+        kind, unit, track = position.kind, position.unit, self._track
+        for number in range(self._cursor, len(track)):
+            op = track[number]
+            if op.index == unit and op.kind is kind:
                 return number
         return None
 
