@@ -26,6 +26,8 @@ class Software:
     """Version."""
     native: bool
     """Whether the C++ extension is built."""
+    shared: bool
+    """Whether the extension for memory between ranks is built."""
     fatbin: bool
     """Whether the CUDA C++ kernels are built."""
     cpu_face: str

@@ -22,6 +22,7 @@ def gpu_host(**environment: str) -> Facts:
             gloo=True,
             triton="3.7.0",
             native=True,
+            shared=True,
             fatbin=True,
             cpu_face="native",
             cuda_face="cuda",

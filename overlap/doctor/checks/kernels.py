@@ -1,7 +1,8 @@
-"""Who runs the fused ops."""
+"""Who runs the fused ops, and who carries bytes between ranks of a host."""
 
 from collections.abc import Iterator
 
+from overlap.comm.same_host import MODES
 from overlap.doctor.facts import Facts
 from overlap.doctor.finding import Finding, error, note, ok, warning
 
@@ -9,8 +10,9 @@ _REBUILD = "reinstall Overlap where a C++ compiler is found, without OVERLAP_NAT
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    """The C++ extension, Triton, the CUDA C++ kernels, and what was chosen among them."""
+    """The C++ extensions, Triton, the CUDA C++ kernels, and what was chosen among them."""
     yield _cpu(facts)
+    yield _between_ranks(facts)
     if facts.gpus.seen:
         yield from _cuda(facts)
     if facts.environment.get("TRITON_INTERPRET", "0") not in ("", "0"):
@@ -28,6 +30,23 @@ def _cpu(facts: Facts) -> Finding:
     if not built:
         return warning("ops on CPU", "plain torch: overlap._native is not built", why, _REBUILD)
     return warning("ops on CPU", "plain torch: OVERLAP_NATIVE=off", why, "unset OVERLAP_NATIVE")
+
+
+def _between_ranks(facts: Facts) -> Finding:
+    """CPU tensors of ranks on one host."""
+    subject, mode = "ranks of a host", facts.environment.get("OVERLAP_SHARED_MEMORY", "auto").lower()
+    if mode not in MODES:
+        rule = f"OVERLAP_SHARED_MEMORY must be one of {', '.join(MODES)}"
+        return error(subject, mode, rule, "unset OVERLAP_SHARED_MEMORY")
+    if mode != "off" and facts.software.shared:
+        return ok(subject, "through shared memory")
+    why = "sockets of the loopback copy every byte twice more, in the kernel"
+    if mode == "off":
+        return warning(subject, "through gloo: OVERLAP_SHARED_MEMORY=off", why, "unset OVERLAP_SHARED_MEMORY")
+    if mode == "on":
+        missing = "overlap._shared is not built: the first communicator raises this"
+        return error(subject, "OVERLAP_SHARED_MEMORY=on", missing, _REBUILD)
+    return warning(subject, "through gloo: overlap._shared is not built", why, _REBUILD)
 
 
 def _cuda(facts: Facts) -> Iterator[Finding]:

@@ -26,6 +26,7 @@ def look() -> Software:
         gloo=dist.is_gloo_available(),
         triton=_version("triton"),
         native=find_spec("overlap._native") is not None,
+        shared=find_spec("overlap._shared") is not None,
         fatbin=image() is not None,
         cpu_face=_face("cpu"),
         cuda_face=_face("cuda") if torch.cuda.is_available() else None,
