@@ -15,6 +15,7 @@ def line(latency_s: float, bandwidth: float):
     return lambda nbytes: latency_s + nbytes / bandwidth
 
 
+@settings(deadline=None)
 @given(latency_us=st.floats(1, 1000), gbps=st.floats(0.05, 900))
 def test_one_line_is_found_again(latency_us: float, gbps: float) -> None:
     model = fit((nbytes, line(latency_us / 1e6, gbps * 1e9)(nbytes)) for nbytes in SIZES)
@@ -61,6 +62,7 @@ def test_few_points_make_few_regimes(count: int, regimes: int) -> None:
     assert all(model.seconds(nbytes) > 0 for nbytes in SIZES)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 1 << 34), st.floats(1e-6, 10)), min_size=1, max_size=24))
 def test_no_regime_has_a_negative_latency_or_bandwidth(points: list[tuple[int, float]]) -> None:
     model = fit(points)
