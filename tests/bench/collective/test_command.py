@@ -137,7 +137,7 @@ def test_ctrl_c_leaves_no_process():
         for line in process.stdout:
             if "(us)" in line:  # the header is there: all ranks have met
                 break
-        assert len(_marked(mark)) == 3
+        assert len(_marked(mark)) >= 3  # a rank may just ask uname who it is
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 130, errors
@@ -146,6 +146,7 @@ def test_ctrl_c_leaves_no_process():
     finally:
         for pid in _marked(mark):
             os.kill(pid, signal.SIGKILL)
+        process.communicate()
 
 
 def _marked(mark: str) -> list[int]:
