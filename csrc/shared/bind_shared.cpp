@@ -32,6 +32,7 @@ const char* word(Trouble trouble) {
         case Trouble::late: return "no message has come or gone in time";
         case Trouble::gone: return "its process has ended";
         case Trouble::closed: return "it has let go of the model, or of its communicator";
+        case Trouble::failed: return "its own call has failed";
         case Trouble::interrupted: return "the call was interrupted";
     }
     return "";

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
 
 namespace overlap::shared {
 namespace {
@@ -59,7 +60,7 @@ Port::Peer::~Peer() {
 Port::Port(int ranks, int rank, std::size_t capacity)
     : rank_(rank), own_(Segment::create(ranks, capacity)), peers_(static_cast<std::size_t>(ranks)) {}
 
-Port::~Port() { close(); }
+Port::~Port() { close(false); }
 
 bool Port::connect(int peer, const Address& address) {
     Peer& it = peers_[static_cast<std::size_t>(peer)];
@@ -72,13 +73,14 @@ bool Port::connect(int peer, const Address& address) {
 }
 
 void Port::interrupt() {
+    if (!own_->here()) return;
     interrupted_ = true;
     own_->ring_bell();
 }
 
-void Port::close() {
+void Port::close(bool failed) {
     if (!own_->here()) return;
-    own_->close();
+    own_->close(failed ? Closed::failed : Closed::gone);
     for (Peer& peer : peers_) {
         if (peer.segment) peer.segment->ring_bell();
     }
@@ -89,7 +91,7 @@ class Port::Traffic {
   public:
     Traffic(Port& port, const std::vector<Message>& receives, const std::vector<Message>& sends, double patience_s)
         : port_(port), in_(port.peers_.size()), out_(port.peers_.size()), troubles_(port.peers_.size()),
-          patience_(patience_s), last_(Clock::now()) {
+          patience_(patience_s), last_(port.peers_.size(), Clock::now()) {
         for (const Message& message : receives) in_[index(message)].messages.push_back(&message);
         for (const Message& message : sends) out_[index(message)].messages.push_back(&message);
     }
@@ -100,7 +102,6 @@ class Port::Traffic {
             const std::uint32_t heard = port_.own_->bell();
             if (advance()) {
                 looks = 0;
-                last_ = Clock::now();
             } else if (++looks < kLooks) {
                 sched_yield();
             } else {
@@ -133,8 +134,10 @@ class Port::Traffic {
             if (!waits_for(peer)) continue;
             const bool sent = send(out_[peer], port_.peers_[peer].out);
             const bool received = receive(in_[peer], port_.peers_[peer].in);
-            if (sent || received) port_.peers_[peer].segment->ring_bell();
-            any = any || sent || received;
+            if (!sent && !received) continue;
+            port_.peers_[peer].segment->ring_bell();
+            last_[peer] = Clock::now();
+            any = true;
         }
         return any;
     }
@@ -176,14 +179,18 @@ class Port::Traffic {
     }
 
     void look_for_trouble() {
-        const bool late = std::chrono::duration<double>(Clock::now() - last_).count() > patience_;
         for (std::size_t peer = 0; peer < in_.size(); ++peer) {
             if (!waits_for(peer)) continue;
             // Closed or ended first, then a last look: what it sent before is still there.
-            const bool closed = port_.peers_[peer].segment->closed(), gone = has_ended(port_.peers_[peer].process);
-            if ((closed || gone) && !advance()) troubles_[peer] = gone ? Trouble::gone : Trouble::closed;
-            if (late) troubles_[peer] = Trouble::late;
-            if (port_.interrupted_) troubles_[peer] = Trouble::interrupted;
+            const Closed closed = port_.peers_[peer].segment->closed();
+            const bool gone = has_ended(port_.peers_[peer].process);
+            if ((closed != Closed::no || gone) && !advance()) {
+                troubles_[peer] = closed == Closed::failed ? Trouble::failed : gone ? Trouble::gone : Trouble::closed;
+            } else if (port_.interrupted_) {
+                troubles_[peer] = Trouble::interrupted;
+            } else if (std::chrono::duration<double>(Clock::now() - last_[peer]).count() > patience_) {
+                troubles_[peer] = Trouble::late;
+            }
         }
     }
 
@@ -191,11 +198,17 @@ class Port::Traffic {
     std::vector<Line> in_, out_;
     std::vector<Trouble> troubles_;
     double patience_;
-    Clock::time_point last_;
+    std::vector<Clock::time_point> last_;  // when a message of each peer has advanced
 };
 
 std::vector<Trouble> Port::exchange(const std::vector<Message>& receives, const std::vector<Message>& sends,
                                     double patience_s) {
+    if (!own_->here()) throw std::logic_error("memory shared with other ranks belongs to the parent process");
+    if (busy_.test_and_set()) throw std::logic_error("a communicator serves one thread at a time");
+    struct Leave {
+        std::atomic_flag& busy;
+        ~Leave() { busy.clear(); }
+    } const leave{busy_};
     return Traffic(*this, receives, sends, patience_s).run();
 }
 

@@ -25,7 +25,7 @@ struct Message {
     std::size_t size = 0;
 };
 
-enum class Trouble { none, late, gone, closed, interrupted };
+enum class Trouble { none, late, gone, closed, failed, interrupted };
 
 class Port {
   public:
@@ -39,16 +39,17 @@ class Port {
     // Whether messages can go to a rank from now on, and come from it once it has connected, too.
     bool connect(int peer, const Address& address);
 
-    // Moves all messages. A peer is in trouble if it does not let any advance for `patience_s` seconds, has ended, or
-    // has closed its port. Returns what each rank is in trouble with; what came before trouble has been received.
+    // Moves all messages. A peer is in trouble if it does not let any of its own advance for `patience_s` seconds, has
+    // ended, or has closed its port. Returns what each rank is in trouble with; what came before trouble has been
+    // received. Throws std::logic_error in a forked child, and where another thread is in a call.
     std::vector<Trouble> exchange(const std::vector<Message>& receives, const std::vector<Message>& sends,
                                   double patience_s);
 
     // Lets a running exchange end, from any thread; and every later one at once.
     void interrupt();
 
-    // Tells the others that nothing more will be sent or received.
-    void close();
+    // Tells the others that nothing more will be sent or received; because a call has `failed`, or for good.
+    void close(bool failed);
 
   private:
     struct Peer {
@@ -63,6 +64,7 @@ class Port {
     std::unique_ptr<Segment> own_;
     std::vector<Peer> peers_;
     std::atomic<bool> interrupted_{false};
+    std::atomic_flag busy_;
 };
 
 }  // namespace overlap::shared

@@ -20,6 +20,8 @@ struct Address {
     std::int64_t pid = 0, fd = 0, token = 0;
 };
 
+enum class Closed : std::uint32_t { no, gone, failed };
+
 class Segment {
   public:
     struct Header {
@@ -28,7 +30,7 @@ class Segment {
         std::uint64_t ranks, capacity;
         alignas(kLine) std::atomic<std::uint32_t> bell;  // rung whenever something has changed for the owner
         std::atomic<std::uint32_t> asleep;               // whether the owner waits for it
-        std::atomic<std::uint32_t> closed;               // the owner neither sends nor receives any more
+        std::atomic<std::uint32_t> closed;               // a Closed: whether the owner takes part no more
     };
 
     // A rank's own; throws std::system_error where the system refuses.
@@ -55,8 +57,12 @@ class Segment {
     void sleep(std::uint32_t heard, int milliseconds);
     void set_asleep(bool value) { header_->asleep.store(value ? 1 : 0); }
 
-    bool closed() const { return header_->closed.load() != 0; }
-    void close() { header_->closed.store(1); }
+    Closed closed() const { return static_cast<Closed>(header_->closed.load()); }
+    // The first reason stays.
+    void close(Closed why) {
+        std::uint32_t open = 0;
+        header_->closed.compare_exchange_strong(open, static_cast<std::uint32_t>(why));
+    }
 
   private:
     Segment(void* memory, std::size_t size, int fd, Address address);

@@ -91,7 +91,7 @@ class Exchange:
         cause = next(iter(failures.values()))
         failure = unanswered(self.log, peers, None if isinstance(cause, EndedError) else self._patience_s, cause)
         self._failure = str(failure)
-        self._same_host.close()
+        self._same_host.give_up()
         raise failure from cause
 
     def _interrupt(self, after_s: float) -> None:

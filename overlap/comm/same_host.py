@@ -11,7 +11,7 @@ is between them is somebody's network, and may be there to be measured.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -66,10 +66,9 @@ class Tagged:
     tag: int
 
     @property
-    def row(self) -> tuple[int, int, int, int]:
-        """For the extension: peer, tag, address, bytes."""
-        tensor = self.message.tensor
-        return self.message.peer, self.tag, tensor.data_ptr(), tensor.nbytes
+    def memory(self) -> tuple[int, int]:
+        """Address and bytes."""
+        return self.message.tensor.data_ptr(), self.message.tensor.nbytes
 
 
 class SameHost:
@@ -79,11 +78,18 @@ class SameHost:
         ranks: their group ranks.
     """
 
-    def __init__(self, port: _shared.Port | None, ranks: frozenset[int]) -> None:
-        self.ranks = ranks
-        self._port = port if ranks else None
+    def __init__(self, port: _shared.Port | None, places: Mapping[int, int]) -> None:
+        """Hold the port.
+
+        Args:
+            port: that has been connected; None where there is nobody.
+            places: in it, of the ranks that it reaches, by group rank.
+        """
+        self.ranks = frozenset(places)
+        self._places, self._port = places, port if places else None
+        self._rank_at = {place: rank for rank, place in places.items()}
         if self._port is not None:  # also where the group goes without a word, as at the end of a process
-            finalize(self, self._port.close)
+            finalize(self, self._port.close, False)
 
     @property
     def nbytes(self) -> int:
@@ -98,24 +104,28 @@ class SameHost:
         Args:
             receives: from `ranks`, in the order in which each sends them.
             sends: to `ranks`.
-            patience_s: how long a peer may let none advance.
+            patience_s: how long a peer may let none of its own advance.
 
         Returns:
             What is wrong, by group rank of the peers that something is wrong with.
         """
         assert self._port is not None
-        words = self._port.exchange([each.row for each in receives], [each.row for each in sends], patience_s)
-        return {peer: _error(word) for peer, word in enumerate(words) if word}
+        words = self._port.exchange(self._rows(receives), self._rows(sends), patience_s)
+        return {self._rank_at[place]: _error(word) for place, word in enumerate(words) if word}
+
+    def _rows(self, messages: Sequence[Tagged]) -> list[tuple[int, int, int, int]]:
+        """For the extension: place, tag, address, bytes."""
+        return [(self._places[each.message.peer], each.tag, *each.memory) for each in messages]
 
     def interrupt(self) -> None:
         """End the running exchange, from any thread."""
         if self._port is not None:
             self._port.interrupt()
 
-    def close(self) -> None:
-        """Tell the others that nothing more comes: those who wait for it learn so at once."""
+    def give_up(self) -> None:
+        """A call has failed, and nothing more comes: those who wait for it learn so at once."""
         if self._port is not None:
-            self._port.close()
+            self._port.close(True)
 
 
 def _error(word: str) -> RuntimeError:
@@ -128,43 +138,57 @@ def find_same_host(group: ProcessGroup) -> SameHost:
     ``OVERLAP_SHARED_MEMORY``: ``auto`` uses it where it works, ``off`` nowhere, ``on`` insists on it for every rank.
 
     Raises:
-        ConfigError: ``on``, and a rank is on another host or cannot share memory; or an unknown word.
+        ConfigError: ``on``, and some two ranks are on two hosts or cannot share memory; or an unknown word.
     """
     mode = shared_memory_mode_from_env()
     if mode not in MODES:
         raise ConfigError(message("OVERLAP_SHARED_MEMORY", f"be one of {', '.join(MODES)}", mode, "choose one of them"))
     if group.size() == 1:
-        return SameHost(None, frozenset())
-    port = None if mode == "off" else _open_port(group)
-    found = SameHost(port, _connect(group, port))
-    missing = sorted(set(range(group.size())) - found.ranks - {group.rank()})
-    if mode == "on" and missing:
-        ranks = [dist.get_process_group_ranks(group)[peer] for peer in missing]
-        rule, cure = "share memory with all ranks", "set OVERLAP_SHARED_MEMORY=auto, or run on one host"
-        got = f"none with ranks {ranks}" + ("" if extension else "; overlap._shared was not built")
-        raise ConfigError(message("this rank", rule, got, cure))
-    return found
+        return SameHost(None, {})
+    neighbours = _neighbours(group, willing=mode != "off" and extension is not None)
+    port = _open_port(neighbours, group.rank()) if len(neighbours) > 1 else None
+    pairs = _connect(group, port, neighbours)
+    if mode == "on":
+        _insist(group, pairs)
+    places = {rank: place for place, rank in enumerate(neighbours) if (group.rank(), rank) in pairs}
+    return SameHost(port, places)
 
 
-def _open_port(group: ProcessGroup) -> _shared.Port | None:
-    if extension is None:
-        return None
+def _neighbours(group: ProcessGroup, *, willing: bool) -> list[int]:
+    """Group ranks of this rank's host that are willing, itself among them if it is."""
+    told = _all_rows(group, [int(willing), _host()])
+    return [rank for rank, theirs in enumerate(told) if willing and theirs == told[group.rank()]]
+
+
+def _open_port(neighbours: Sequence[int], rank: int) -> _shared.Port | None:
     try:
-        return extension.Port(group.size(), group.rank(), RING_BYTES)
+        return extension.Port(len(neighbours), neighbours.index(rank), RING_BYTES)
     except (RuntimeError, OSError):  # a system without memfd, or no memory left for it
         return None
 
 
-def _connect(group: ProcessGroup, port: _shared.Port | None) -> frozenset[int]:
-    told = _all_rows(group, [int(port is not None), _host(), *(port.address if port is not None else (0, 0, 0))])
-    mine = told[group.rank()]
-    reached = [
-        int(port is not None and peer != group.rank() and theirs[:2] == mine[:2] and port.connect(peer, *theirs[2:]))
-        for peer, theirs in enumerate(told)
-    ]
+def _connect(group: ProcessGroup, port: _shared.Port | None, neighbours: Sequence[int]) -> set[tuple[int, int]]:
+    """Pairs of group ranks that have reached each other, all of the group; the same on all ranks."""
+    told = _all_rows(group, [int(port is not None), *(port.address if port is not None else (0, 0, 0))])
+    reached = [0] * group.size()
+    for place, rank in enumerate(neighbours):
+        there, *address = told[rank]
+        if port is not None and there and rank != group.rank():
+            reached[rank] = int(port.connect(place, *address))
     # Both sides must have reached the other: one that went by memory would wait for one that goes by gloo.
-    mutual = _all_rows(group, reached, torch.uint8)
-    return frozenset(peer for peer in range(group.size()) if reached[peer] and mutual[peer][group.rank()])
+    everyone = _all_rows(group, reached, torch.uint8)
+    ranks = range(group.size())
+    return {(one, other) for one in ranks for other in ranks if everyone[one][other] and everyone[other][one]}
+
+
+def _insist(group: ProcessGroup, pairs: set[tuple[int, int]]) -> None:
+    ranks = dist.get_process_group_ranks(group)
+    apart = [(ranks[one], ranks[two]) for two in range(group.size()) for one in range(two) if (one, two) not in pairs]
+    if apart:
+        got = f"ranks {apart[0][0]} and {apart[0][1]} that share none"
+        got += "" if extension else "; overlap._shared was not built"
+        cure = "set OVERLAP_SHARED_MEMORY=auto, or run on one host"
+        raise ConfigError(message("every two ranks", "share memory with OVERLAP_SHARED_MEMORY=on", got, cure))
 
 
 def _all_rows(group: ProcessGroup, row: Sequence[int], dtype: torch.dtype = torch.int64) -> list[list[int]]:

@@ -62,9 +62,10 @@ class TwoLevelCommunicator:
         inner = sum(comm.scratch_bytes for comm in (self._row, self._column, self._everyone))
         return inner + self._scratch.nbytes + sum(near.nbytes for near in self._near.values())
 
-    def forget(self) -> None:
-        """The chunks have changed: the next gathers cross between rows again. Not while one is under way."""
-        self._fresh.clear()
+    def forget(self, memory: Tensor) -> None:
+        """Chunks in ``memory`` are about to change: they cross between rows again. Not while a gather is under way."""
+        start = memory.data_ptr()
+        self._fresh = {address for address in self._fresh if not start <= address < start + memory.nbytes}
 
     def all_gather(self, pieces: Sequence[Piece], kind: str) -> None:
         """See `Communicator.all_gather`."""

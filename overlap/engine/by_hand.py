@@ -46,7 +46,7 @@ class ByHand:
     def unshard(self, unit: Unit) -> UnshardHandle:
         """Gather a unit; it stays until ``reshard``. A collective."""
         self._check_between_passes("unshard")
-        self._residency.refresh()
+        self._passes.refresh()
         if not unit.held:
             moves = unit.shares_slot
             unit.held = unit.own_slot = True

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from functools import partial
 
 from torch.utils.hooks import RemovableHandle
 
 from overlap import nvtx
+from overlap.comm.collective import Communicator
 from overlap.comm.two_level import TwoLevelCommunicator
 from overlap.config import ShardOptions
 from overlap.engine import backend
@@ -36,6 +38,7 @@ from overlap.schedule.executor import Executor
 from overlap.schedule.op import LaneName
 from overlap.schedule.plan import Plan
 from overlap.schedule.trace import ComputeTrace
+from overlap.shard.flat import Flat
 from overlap.shard.unit import Unit
 
 
@@ -56,9 +59,7 @@ class Engine:
         self.comms = backend.open_communicators(group)
         self.lanes = backend.open_lanes(group, options, self._watch)
         self.gradients = Gradients(units, options, self.comms[LaneName.REDUCE], self.comms.get(LaneName.REPLICATE))
-        gather = self.comms[LaneName.GATHER]
-        forget = gather.forget if isinstance(gather, TwoLevelCommunicator) else _nothing
-        self.residency = Residency(self.units, options.prefetch, group.device, forget)
+        self.residency = Residency(self.units, options.prefetch, group.device)
         self.executor = self._make_executor()
         own = {group.comm, group.everyone, group.control.communicator}
         ledger = WireLedger([*self.comms.values(), *own])
@@ -70,6 +71,7 @@ class Engine:
             group.control,
             ledger=ledger,
             watch=self._watch,
+            forget=partial(_forget, self.comms[LaneName.GATHER]),
         )
         self.by_hand = ByHand(self.units, self.residency, self.gradients, self.executor, self.passes)
         # A model that is dropped without close() must not leave threads and hooks behind.
@@ -152,8 +154,10 @@ class Engine:
         self._closing()
 
 
-def _nothing() -> None:
-    """What a communicator that keeps nothing does when weights change."""
+def _forget(gather: Communicator, flat: Flat) -> None:
+    """Only one that keeps what it has gathered needs to be told."""
+    if isinstance(gather, TwoLevelCommunicator):
+        gather.forget(flat.shard)
 
 
 def _release(lanes: backend.Lanes, handles: list[RemovableHandle]) -> None:

@@ -43,6 +43,7 @@ class Passes:
         requires_all_reduce: whether they sum over copies of the model.
         ledger: told where a pass begins.
         watch: likewise; None records nothing.
+        forget: told of flats whose shards change, while no gather is under way.
     """
 
     def __init__(
@@ -55,9 +56,10 @@ class Passes:
         *,
         ledger: WireLedger,
         watch: TimelineWatch | None,
+        forget: Callable[[Flat], None],
     ) -> None:
         self._units, self._residency, self._gradients, self._executor = units, residency, gradients, executor
-        self._control, self.ledger, self.watch = control, ledger, watch
+        self._control, self.ledger, self.watch, self._forget = control, ledger, watch, forget
         self.plans = PlanBook(control)
         self.requires_gradient_sync = self.requires_all_reduce = True
         self.handles = hooks.watch_gradients(self, units)
@@ -159,13 +161,21 @@ class Passes:
                 unit.check_unedited()
         if thawing := [flat for unit in self._units for flat in unit.thawing]:
             self._thaw(thawing)
-        self._residency.refresh()
+        self.refresh()
         self._mode = ("train" if torch.is_grad_enabled() else "eval", self.number_of(entry), method)
         self.ledger.begin(train=self._mode[0] == "train")
         if self.watch is not None:
             self.watch.next_step()
         plan, stale = self._choose_plan()
         self._executor.begin(plan, range(len(self._gradients.buckets)), stale=stale)
+
+    def refresh(self) -> None:
+        """Bring what gathers send up to date. A gather still on its way, of a pass that failed say, would send both."""
+        self._residency.refresh(self._before_change)
+
+    def _before_change(self, flat: Flat) -> None:
+        self._executor.stop_gathers()
+        self._forget(flat)
 
     def _thaw(self, flats: Sequence[Flat]) -> None:
         """Parameters that were sharded frozen are to be trained: on all ranks, or on none. A collective."""

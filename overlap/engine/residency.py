@@ -16,6 +16,7 @@ import torch
 from overlap.engine.gradients import Gradients
 from overlap.engine.slots import place_units
 from overlap.schedule.spec import StepSpec
+from overlap.shard.flat import Flat
 from overlap.shard.unit import Unit
 
 
@@ -30,18 +31,8 @@ class Residency:
         followed: the ring lies along the order of forwards.
     """
 
-    def __init__(
-        self, units: Sequence[Unit], prefetch: int, device: torch.device, on_change: Callable[[], None]
-    ) -> None:
-        """Place the units.
-
-        Args:
-            units: of the engine.
-            prefetch: as above.
-            device: of slots.
-            on_change: is told when weights have changed, before they are gathered.
-        """
-        self._units, self._device, self._on_change = units, device, on_change
+    def __init__(self, units: Sequence[Unit], prefetch: int, device: torch.device) -> None:
+        self._units, self._device = units, device
         self.prefetch = prefetch
         self.epoch = self.generation = 0
         self.followed = False
@@ -63,12 +54,11 @@ class Residency:
         """What the planner needs to know of units and buckets."""
         return StepSpec(self.slots.specs(self._units), gradients.specs())
 
-    def refresh(self) -> None:
-        """Bring what gathers send up to date with the masters."""
-        changed = [flat.refresh_shard() for unit in self._units for flat in unit.flats]
+    def refresh(self, before: Callable[[Flat], None]) -> None:
+        """Bring what gathers send up to date with the masters; ``before`` is told of each flat that changes."""
+        changed = [flat.refresh_shard(before) for unit in self._units for flat in unit.flats]
         if any(changed):
             self.generation += 1
-            self._on_change()
             self._cool()
 
     def begin(self) -> bool:

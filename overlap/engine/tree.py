@@ -36,7 +36,7 @@ def hides_something(value: Any) -> bool:
 
 
 def _walk(value: Any) -> Iterator[Any]:
-    seen: set[int] = set()
+    seen: dict[int, Any] = {}  # keeps what may be made on the way, so that its id is nobody else's
     ahead = [value]
     while ahead:
         value = ahead.pop()
@@ -45,7 +45,7 @@ def _walk(value: Any) -> Iterator[Any]:
         elif not isinstance(value, _PLAIN) and id(value) not in seen:
             yield value
             if not isinstance(value, _CLOSED):
-                seen.add(id(value))
+                seen[id(value)] = value
                 ahead += reversed([*_items(value)])
 
 

@@ -128,8 +128,8 @@ def _gather_exact(unit: Unit, world: int, replicated: bool) -> float:
 
 
 def _refresh_exact(unit: Unit, world: int, replicated: bool) -> float:
-    """What crosses between rows of a mesh once a step, without padding."""
-    flats = [flat for flat in unit.flats if flat.key.replicated is replicated]
+    """What crosses between rows of a mesh once a step, without padding: weights that are trained."""
+    flats = [flat for flat in unit.flats if flat.key.replicated is replicated and flat.key.trainable]
     return sum(flat.layout.numel * flat.key.compute_dtype.itemsize for flat in flats) * (unit.rows - 1) / world
 
 

@@ -20,7 +20,7 @@ class HostEvent:
     much to make.
     """
 
-    __slots__ = ("_gate", "_interrupt", "error", "name")
+    __slots__ = ("_gate", "_interrupt", "_true", "error", "name")
 
     def __init__(self, name: str, interrupt: Callable[[float], bool] = lambda after_s: False) -> None:
         """Not true yet.
@@ -31,6 +31,7 @@ class HostEvent:
         """
         self.name = name
         self.error: BaseException | None = None
+        self._true = False
         self._gate = threading.Lock()
         self._gate.acquire()
         self._interrupt = interrupt
@@ -38,11 +39,12 @@ class HostEvent:
     def set(self, error: BaseException | None = None) -> None:
         """Make it true; with ``error``, waiting for it raises instead."""
         self.error = error
+        self._true = True
         self._gate.release()
 
     def done(self) -> bool:
         """Whether it is true or failed."""
-        return not self._gate.locked()
+        return self._true
 
     def wait(self, timeout_s: float, label: str) -> None:
         """Block the calling thread until it is true.
@@ -62,7 +64,7 @@ class HostEvent:
 
     def _pass(self, timeout_s: float) -> bool:
         """Go through the gate and leave it open for others."""
-        if not self._gate.locked():
+        if self._true:
             return True
         if arrived := self._gate.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX)):
             self._gate.release()

@@ -195,6 +195,10 @@ class Executor:
             self._issuer.wait(self._gathered[unit], self.spec.units[unit].name)
             del self._gathered[unit]  # a gather that failed stays, and raises again
 
+    def stop_gathers(self) -> None:
+        """What gathers send is about to change: wait for those under way, whether they succeed or not."""
+        self._arrive_all(raises=False)
+
     def _arrive_all(self, *, raises: bool = True) -> None:
         for unit in list(self._gathered):
             with nullcontext() if raises else suppress(OverlapError):

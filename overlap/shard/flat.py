@@ -48,6 +48,10 @@ class InOrder(Protocol):
         """``kind`` and ``nbytes`` (memory read and written) are for the timeline."""
 
 
+def _ignore(flat: Flat) -> None:
+    """What a flat does not tell anybody."""
+
+
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class Flat:
     """Buffers of one flat.
@@ -130,8 +134,11 @@ class Flat:
         for param in self.params:
             param.seen_version = NEVER
 
-    def refresh_shard(self) -> bool:
+    def refresh_shard(self, before: Callable[[Flat], None] = _ignore) -> bool:
         """Bring the shard up to date; True if full parameters gathered earlier are old.
+
+        Args:
+            before: is told of the flat whose shard is about to change, or has been changed by the fused optimizer.
 
         The fused optimizer writes the shard itself and says so in ``updated``. Every other change is seen by the
         version counters of the public parameters and their local tensors: in-place edits, other optimizers,
@@ -142,6 +149,8 @@ class Flat:
             versions = _compat.versions_of(param.public)
             changed |= versions != param.seen_version
             param.seen_version = versions
+        if changed or self.updated:
+            before(self)
         if changed and self.shard is not self.master:
             self.shard.copy_(self.master)
         changed |= self.updated

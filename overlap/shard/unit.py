@@ -98,10 +98,11 @@ class Unit:
 
     @property
     def refresh_bytes(self) -> int:
-        """Bytes this rank sends to other rows of the mesh when what it gives to gathers has changed."""
+        """Bytes this rank sends to other rows of the mesh when all that is trained has changed."""
         return sum(
             flat.key.compute_dtype.itemsize * param.layout.chunk * (self.rows - 1)
             for flat in self.sharded_flats
+            if flat.key.trainable
             for param in flat.params
         )
 

@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import threading
 import time
 from pathlib import Path
 
@@ -57,10 +58,9 @@ def _insists() -> str:
 
 
 def test_on_names_the_ranks_that_cannot(ranks: Ranks) -> None:
-    first, second = ranks(2, _insists)
-    assert "[1]" in first
-    assert "[0]" in second
-    assert re.fullmatch(GRAMMAR, first), first
+    for text in ranks(2, _insists):
+        assert "ranks 0 and 1 that share none" in text
+        assert re.fullmatch(GRAMMAR, text), text
 
 
 def _an_unknown_mode() -> str:
@@ -178,3 +178,80 @@ def _open_and_close() -> list[int]:
 def test_memory_goes_with_the_communicator(ranks: Ranks) -> None:
     for counts in ranks.fresh(2, _open_and_close):
         assert counts == [0, *[2, 0] * 3]  # this rank's own segment and the other's
+
+
+def _rank_1_fails() -> str:
+    """Rank 1 waits for rank 2, which is silent; rank 0 waits for rank 1."""
+    port, me = _found("auto", [7] * 3), dist.get_rank()
+    message = torch.zeros(8, dtype=torch.uint8)
+    if me == 2:
+        dist.barrier()
+        return ""
+    wrong = port.exchange([Tagged(Message(message, me + 1), 1)], [], 0.3 if me == 1 else 30.0)
+    if me == 1:
+        port.give_up()
+    dist.barrier()
+    return str(wrong[me + 1])
+
+
+def test_a_failure_is_passed_on(ranks: Ranks) -> None:
+    first, second, _ = ranks(3, _rank_1_fails)
+    assert first == "its own call has failed"
+    assert second == "no message has come or gone in time"
+
+
+def _one_is_silent() -> float:
+    """Rank 1 says nothing; rank 2 sends now and then: that is no answer of rank 1."""
+    port, me = _found("auto", [7] * 3), dist.get_rank()
+    count, spell_s = 8, 0.3
+    messages = [torch.zeros(8, dtype=torch.uint8) for _ in range(count)]
+    seconds = 0.0
+    if me == 0:
+        start = time.monotonic()
+        wanted = [Tagged(Message(message, 2, n), n) for n, message in enumerate(messages)]
+        wrong = port.exchange([*wanted, Tagged(Message(messages[0], 1), 9)], [], 2 * spell_s)
+        assert set(wrong) == {1}
+        seconds = time.monotonic() - start
+    elif me == 2:
+        for n, message in enumerate(messages):
+            time.sleep(spell_s)
+            port.exchange([], [Tagged(Message(message, 0, n), n)], 30.0)
+    dist.barrier()
+    return seconds
+
+
+def test_who_is_silent_is_late_whatever_others_do(ranks: Ranks) -> None:
+    ranks(3, _one_is_silent)
+
+
+def _misuses() -> list[str]:
+    found = _found("auto", [7, 7])
+    port = found._port
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            port.interrupt()
+            port.exchange([], [], 1.0)
+        except RuntimeError as error:
+            os.write(write, str(error).encode())
+        os._exit(0)
+    texts = [str(os.waitpid(child, 0)[1]), os.read(read, 100).decode()]
+    message = torch.zeros(1, dtype=torch.uint8)
+    row = [(1 - dist.get_rank(), 1, message.data_ptr(), 1)]
+    first = threading.Thread(target=port.exchange, args=(row, [], 30.0))
+    first.start()
+    time.sleep(0.2)
+    with pytest.raises(RuntimeError) as caught:
+        port.exchange([], [], 1.0)
+    port.interrupt()
+    first.join()
+    dist.barrier()
+    return [*texts, str(caught.value)]
+
+
+def test_misuse_is_refused(ranks: Ranks) -> None:
+    for status, forked, twice in ranks.fresh(2, _misuses):
+        assert status == "0"
+        assert "belongs to the parent process" in forked
+        assert "one thread at a time" in twice

@@ -1,5 +1,6 @@
 """Hybrid sharding with masters over all ranks of the mesh: parameters are gathered within a row, once across rows."""
 
+import time
 from typing import Any
 
 import pytest
@@ -120,3 +121,74 @@ def _refused() -> None:
 
 def test_a_mesh_of_one_dimension_is_refused(ranks: Ranks) -> None:
     ranks(2, _refused)
+
+
+def _slow_between_rows(model: Chain) -> None:
+    """The network between rows is late: what it brings is old by the time."""
+    column = overlap.engine_of(model).comms["gather"]._column
+    gather = column.all_gather
+
+    def late(pieces: Any, kind: str) -> None:
+        gather(pieces, kind)
+        time.sleep(0.2)
+
+    column.all_gather = late  # type: ignore[method-assign]
+
+
+def _halve(*nets: nn.Module) -> None:
+    with torch.no_grad():
+        for net in nets:
+            for param in net.parameters():
+                param.mul_(0.5)
+
+
+def _fails_and_changes() -> None:
+    model, twin = _sharded((2, 1), prefetch=2), chain()
+    _loss(model, 0).backward()
+    _slow_between_rows(model)
+    model.blocks[0].linear.register_forward_pre_hook(_raise := lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        model(data())
+    model.blocks[0].linear._forward_pre_hooks.clear()
+    assert callable(_raise)
+    _halve(model, twin)
+    with torch.no_grad():
+        torch.testing.assert_close(model(data()), twin(data()))
+
+
+def test_gathers_of_a_failed_pass_do_not_bring_old_weights(ranks: Ranks) -> None:
+    ranks(2, _fails_and_changes)
+
+
+def _unshards_and_changes() -> None:
+    model, twin = _sharded((2, 1)), chain()
+    model.blocks[0].unshard()
+    model.blocks[0].reshard()
+    _halve(model, twin)
+    _slow_between_rows(model)
+    handle = model.blocks[0].unshard(async_op=True)
+    _halve(model, twin)
+    with torch.no_grad():
+        torch.testing.assert_close(model(data()), twin(data()))
+    assert handle is not None
+
+
+def test_nor_do_those_that_were_asked_for_by_hand(ranks: Ranks) -> None:
+    ranks(2, _unshards_and_changes)
+
+
+def _freezes() -> None:
+    model = _sharded((2, 2), stage=3)
+    _loss(model, 0).backward()
+    engine = overlap.engine_of(model)
+    update = overlap.AdamW(model.blocks[0].parameters(), lr=1e-2)
+    for step in range(3):
+        _loss(model, step).backward()
+        update.step()
+        model.zero_grad()
+    moved = next(unit for unit in engine.units if unit.name == "blocks.0")
+    assert engine.passes.ledger.latest()["refresh"] == moved.refresh_bytes
+
+
+def test_only_what_has_changed_crosses(ranks: Ranks) -> None:
+    ranks(4, _freezes)
