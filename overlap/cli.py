@@ -21,6 +21,9 @@ from overlap.demo.results import make_folder
 from overlap.demo.settings import TrainSettings
 from overlap.demo.train import train as train_demo
 from overlap.errors import OverlapError
+from overlap.profiling.command import show_report
+from overlap.profiling.rank_report import report as measure
+from overlap.profiling.selection import ReportOptions
 from overlap.verify import command as verification
 from overlap.verify.settings import VerifySettings
 from overlap.verify.worker import verify_rank
@@ -124,6 +127,23 @@ def bench_op(
     del options["json"]
     if bench_ops(OpSettings.parse(**options), json).wrong:
         raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    path: Annotated[str, typer.Argument(help="A trace, a folder of ranks, a timeline.json or a .sqlite of nsys.")],
+    json: Annotated[Path | None, typer.Option(help="File for all figures.")] = None,
+    window: Annotated[str, typer.Option(help="full, or steps: without the last, cut-off one.")] = "full",
+    rounding: Annotated[str, typer.Option(help="none, or hta: to whole µs.")] = "none",
+    memset: Annotated[str, typer.Option(help="A memset is compute, or other: it counts with the copies.")] = "other",
+    peer_copies: Annotated[str, typer.Option(help="Copies between devices: copy or comm.")] = "copy",
+    comm_kernels: Annotated[str | None, typer.Option(help="TOML file of rules, before the shipped ones.")] = None,
+) -> None:
+    """Say what is exposed in a recording of any training program, and who pays for it."""
+    options = ReportOptions(
+        window=window, rounding=rounding, memset=memset, peer_copies=peer_copies, comm_kernels=comm_kernels
+    )
+    show_report(measure(path, options), Console(), json)
 
 
 def show(error: Exception) -> None:
