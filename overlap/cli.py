@@ -2,6 +2,7 @@
 
 import sys
 import traceback
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -21,8 +22,7 @@ from overlap.demo.results import make_folder
 from overlap.demo.settings import TrainSettings
 from overlap.demo.train import train as train_demo
 from overlap.errors import OverlapError
-from overlap.profiling.command import show_report
-from overlap.profiling.rank_report import report as measure
+from overlap.profiling.command import Outputs, report_command
 from overlap.profiling.selection import ReportOptions
 from overlap.verify import command as verification
 from overlap.verify.settings import VerifySettings
@@ -131,19 +131,30 @@ def bench_op(
 
 @app.command()
 def report(
-    path: Annotated[str, typer.Argument(help="A trace, a folder of ranks, a timeline.json or a .sqlite of nsys.")],
-    json: Annotated[Path | None, typer.Option(help="File for all figures.")] = None,
+    paths: Annotated[
+        list[str],
+        typer.Argument(help="A trace, a folder of ranks, a timeline.json or a .sqlite of nsys; two to compare."),
+    ],
+    json: Annotated[Path | None, typer.Option(help="File for the figures per rank and unit.")] = None,
+    details: Annotated[Path | None, typer.Option(help="JSON file for everything.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="File for the tables.")] = None,
+    gate: Annotated[
+        list[str] | None, typer.Option(help="Condition, e.g. 'exposed_ratio<0.1'; exit status 1 unless it holds.")
+    ] = None,
     window: Annotated[str, typer.Option(help="full, or steps: without the last, cut-off one.")] = "full",
     rounding: Annotated[str, typer.Option(help="none, or hta: to whole µs.")] = "none",
     memset: Annotated[str, typer.Option(help="A memset is compute, or other: it counts with the copies.")] = "other",
     peer_copies: Annotated[str, typer.Option(help="Copies between devices: copy or comm.")] = "copy",
     comm_kernels: Annotated[str | None, typer.Option(help="TOML file of rules, before the shipped ones.")] = None,
+    flops: Annotated[float | None, typer.Option(help="Model FLOPs of a step on one rank, for MFU.")] = None,
+    peak_flops: Annotated[float | None, typer.Option(help="FLOP/s that one device could do, for MFU.")] = None,
 ) -> None:
-    """Say what is exposed in a recording of any training program, and who pays for it."""
-    options = ReportOptions(
-        window=window, rounding=rounding, memset=memset, peer_copies=peer_copies, comm_kernels=comm_kernels
-    )
-    show_report(measure(path, options), Console(), json)
+    """Say what is exposed in a recording of any training program, why, and who pays for it."""
+    given = locals()
+    options = ReportOptions(**{field.name: given[field.name] for field in fields(ReportOptions)})
+    outputs = Outputs(json=json, details=details, markdown=markdown)
+    if not report_command(paths, options, outputs, gate or (), Console()):
+        raise typer.Exit(1)
 
 
 def show(error: Exception) -> None:

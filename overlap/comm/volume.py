@@ -1,7 +1,8 @@
 """Wire volume and bandwidth of collectives: the one home of (n-1)/n. No torch here.
 
 `nbytes` is everywhere what nccl-tests calls size: the bytes of the *whole* tensor, that is the gathered
-output of an all-gather, the bucket of a reduce-scatter, the buffer of an all-reduce or broadcast.
+output of an all-gather, the bucket of a reduce-scatter, the buffer of an all-reduce or broadcast, what one rank
+sends to all, itself included, in an all-to-all.
 """
 
 import threading
@@ -9,10 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Collective = Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast"]
+Collective = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast"]
 
 # How often a bandwidth-optimal algorithm moves (n-1)/n of the tensor out of each rank.
-_PASSES: Mapping[Collective, int] = {"all_gather": 1, "reduce_scatter": 1, "all_reduce": 2, "broadcast": 1}
+_PASSES: Mapping[Collective, int] = {
+    "all_gather": 1,
+    "reduce_scatter": 1,
+    "all_reduce": 2,
+    "all_to_all": 1,
+    "broadcast": 1,
+}
 
 
 def total_wire_bytes(op: Collective, nbytes: int, world: int) -> int:

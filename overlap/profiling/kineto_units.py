@@ -6,32 +6,38 @@ backward  thread 9   |- AddmmBackward0 (sequence 17, forward thread 1) |- launch
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import NamedTuple
 
 from overlap.profiling.attribution import unit_and_phase
 from overlap.profiling.kineto_events import KinetoEvents
 from overlap.profiling.nesting import HostEvent, Moment, enclosing
-from overlap.profiling.recording import Activity
 
 _FORWARD_THREAD = "Fwd thread id"
 _SEQUENCE = "Sequence number"
 
 
-def with_units(activities: Sequence[Activity], events: KinetoEvents) -> list[Activity]:
-    """The activities with ``ranges``, ``unit`` and ``phase`` filled in where the trace tells."""
-    moments = [(one.thread, one.launched_ns or 0) for one in activities]
+class Origin(NamedTuple):
+    """Where a launch comes from."""
+
+    around: tuple[HostEvent, ...]
+    """Ranges that were open, outermost first."""
+    unit: str
+    phase: str
+
+
+def origins(events: KinetoEvents, moments: Sequence[Moment]) -> list[Origin]:
+    """The origin of each launch, given as (thread, ns)."""
     around = enclosing(events.ranges, moments)
     forward = _forward_ranges(events, moments)
-    return [_told(one, *ranges) for one, ranges in zip(activities, zip(around, forward, strict=True), strict=True)]
+    return [_origin(*ranges) for ranges in zip(around, forward, strict=True)]
 
 
-def _told(one: Activity, around: Sequence[HostEvent], forward: Sequence[HostEvent]) -> Activity:
-    ranges = tuple(event.name for event in around)
-    unit, phase = unit_and_phase(ranges)
+def _origin(around: tuple[HostEvent, ...], forward: Sequence[HostEvent]) -> Origin:
+    unit, phase = unit_and_phase(tuple(event.name for event in around))
     if forward and not unit:
         unit, _ = unit_and_phase(tuple(event.name for event in forward))
         phase = phase or "backward"
-    return replace(one, ranges=ranges, unit=unit, phase=phase)
+    return Origin(around, unit, phase)
 
 
 def _forward_ranges(events: KinetoEvents, moments: Sequence[Moment]) -> list[tuple[HostEvent, ...]]:

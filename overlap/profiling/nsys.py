@@ -76,6 +76,7 @@ def _activity(
         stream=row.stream,
         start_ns=row.start_ns,
         end_ns=row.end_ns,
+        shape=row.shape,
         launched_ns=launch.start_ns if launch else None,
         thread=launch.thread if launch else "",
         ranges=names,

@@ -39,6 +39,7 @@ class DeviceRow(NamedTuple):
     end_ns: int
     correlation: int | None
     bytes: int
+    shape: str = ""
 
 
 class Export:
@@ -90,10 +91,12 @@ class Export:
         rows = self._rows(
             "CUPTI_ACTIVITY_KIND_KERNEL",
             *("globalPid", "deviceId", "demangledName", "shortName", "streamId", "start", "end", "correlationId"),
+            *("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
         )
-        for pid, device, full, short, stream, start, end, correlation in rows:
+        for pid, device, full, short, stream, start, end, correlation, *shape in rows:
             name = self._strings.get(full) or self._strings.get(short, "")
-            yield DeviceRow("kernel", Process(pid or 0, device), name, str(stream), start, end, correlation, 0)
+            process = Process(pid or 0, device)
+            yield DeviceRow("kernel", process, name, str(stream), start, end, correlation, 0, f"{shape}")
 
     def _graphs(self) -> Iterator[DeviceRow]:
         rows = self._rows(

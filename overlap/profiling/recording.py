@@ -57,6 +57,8 @@ class Activity:
     """ns on the clock of the source."""
     end_ns: int
     """ns, not before ``start_ns``."""
+    shape: str = ""
+    """Grid and block of a kernel, to tell apart kernels of one name; "" where unknown."""
     launched_ns: int | None = None
     """When the host began to launch it; None where nobody recorded it."""
     thread: str = ""

@@ -33,6 +33,10 @@ class ReportOptions:
     """copy: copies between devices are copies. comm: they are communication (copy-engine collectives)."""
     comm_kernels: str | None = None
     """TOML file of rules that go before the shipped ones."""
+    flops: float | None = None
+    """Model FLOPs of one step on one rank; with ``peak_flops`` it gives MFU."""
+    peak_flops: float | None = None
+    """What one device could do, FLOP/s."""
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -44,6 +48,13 @@ class ReportOptions:
         if self.comm_kernels is not None and not Path(self.comm_kernels).is_file():
             cure = "pass a TOML file of rules"
             raise ConfigError(message("comm_kernels", "be a file", self.comm_kernels, cure))
+        for name in ("flops", "peak_flops"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise ConfigError(message(name, "be a positive number", value, "leave it out to get no MFU"))
+        if (self.flops is None) != (self.peak_flops is None):
+            cure = "give both, or neither"
+            raise ConfigError(message("flops and peak_flops", "come together", "one of them", cure))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""

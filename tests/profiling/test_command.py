@@ -8,8 +8,9 @@ import pytest
 from overlap.cli import main
 
 from .references import FIXTURES
-from .traces import kernel, write
+from .traces import event, kernel, write
 
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 KEYS = {
     *("rank", "span_us", "compute_us", "comm_us", "exposed_comm_us", "exposed_copy_us", "idle_us"),
     *("overlap_ratio", "no_comm_reason", "per_unit"),
@@ -56,6 +57,65 @@ def test_no_communication_is_null_with_a_reason(overlap, tmp_path):
     assert "no ratio: no collective ran in this window" in out
 
 
+def test_gates_decide_the_exit_status(overlap):
+    path = FIXTURES / "tracelens_mi300x_rank0of8"
+    assert overlap("report", path, "--gate", "overlap_ratio>0.2", "--gate", "exposed_share<=0.7")[0] == 0
+    code, out, _ = overlap("report", path, "--gate", "exposed_ratio<0.1", "--gate", "idle_share<0.5")
+    assert code == 1
+    assert "gate: rank 0: exposed_ratio is 0.7778, not < 0.1" in out
+    assert "idle_share" not in out.partition("gate:")[2]
+
+
+def test_details_hold_what_explains_the_figures(overlap, tmp_path):
+    code, *_ = overlap("report", FIXTURES / "dlrm_v100x8", "--details", tmp_path / "all.json")
+    assert code == 0
+    document = json.loads((tmp_path / "all.json").read_text())
+    assert len(document["collectives"]) == 8
+    for rank in document["ranks"]:
+        assert sum(piece["exposed_us"] for piece in rank["exposed"]) == pytest.approx(rank["exposed_comm_us"])
+        waits = sum(row["wait_us"] for row in rank["communicators"])
+        assert sum(row["comm_us"] for row in rank["communicators"]) >= waits > 0
+    assert max(piece["exposed_us"] for piece in document["ranks"][1]["exposed"]) > 1000
+
+
+def test_markdown_has_the_tables(overlap, tmp_path):
+    code, *_ = overlap("report", FIXTURES / "dlrm_v100x8", "--markdown", tmp_path / "out.md")
+    assert code == 0
+    text = (tmp_path / "out.md").read_text()
+    assert "### where the time went, per rank, ms" in text
+    assert "| 1 | 18.75 | 1.25 | 11.34 | 11.06 | 0.02 | 6.43 | 0.025 |" in text
+    for table in text.split("###")[1:]:
+        rows = [line for line in table.splitlines() if line.startswith("|")]
+        assert len({line.count("|") for line in rows}) == 1
+
+
+def test_two_runs_are_compared(overlap, tmp_path):
+    before = write(tmp_path / "a.json", kernel("gemm", 0, 5), kernel(NCCL, 5, 10, stream=20))
+    after = write(tmp_path / "b.json", kernel("gemm", 0, 5), kernel(NCCL, 2, 8, stream=20))
+    code, out, _ = overlap("report", before, after, "--json", tmp_path / "out.json", "--gate", "overlap_ratio>0.3")
+    assert code == 0  # of the second
+    change = json.loads((tmp_path / "out.json").read_text())["change"]
+    assert change["span_us"] == -5
+    assert change["exposed_communication_us"] == -5
+    assert change["overlap_ratio"] == pytest.approx(3 / 8)
+    assert "exposed communication" in out
+    code, _, err = overlap("report", before, after, after)
+    assert code == 2
+    assert err.startswith("error: paths must be one run or two, but got 3 of them")
+
+
+def test_flops_give_mfu(overlap, tmp_path):
+    steps = [event("user_annotation", f"ProfilerStep#{step}", step * 10, 10) for step in (0, 1)]
+    path = write(tmp_path / "t.json", *steps, kernel("gemm", 0, 20))
+    code, out, _ = overlap(
+        *("report", path, "--flops", "1e9", "--peak-flops", "4e14", "--details", tmp_path / "out.json")
+    )
+    assert code == 0
+    (rank,) = json.loads((tmp_path / "out.json").read_text())["ranks"]
+    assert rank["mfu"] == pytest.approx(2e9 / (20e-6 * 4e14))
+    assert "MFU" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -64,6 +124,11 @@ def test_no_communication_is_null_with_a_reason(overlap, tmp_path):
         (["--memset", "copy"], "memset must be one of compute, other, but got copy; choose one"),
         (["--peer-copies", "com"], "peer_copies must be one of copy, comm, but got com; did you mean comm?"),
         (["--comm-kernels", "none.toml"], "comm_kernels must be a file, but got none.toml"),
+        (["--flops", "1e9"], "flops and peak_flops must come together, but got one of them"),
+        (["--flops", "-1", "--peak-flops", "1"], "flops must be a positive number, but got -1.0"),
+        (["--gate", "exposed"], "gate must be a figure, a sign and a number, but got exposed"),
+        (["--gate", "exposed_ratio<ten"], "gate must be a figure, a sign and a number"),
+        (["--gate", "exposed_ratios<1"], "figure of gate must be one of overlap_ratio, exposed_ratio, exposed_share"),
         (["--json", "no/such/folder/x.json"], "no/such/folder/x.json must be a file to write to"),
     ],
 )
