@@ -16,7 +16,7 @@ else
 TORCH ?= torch>=2.11,<2.15
 endif
 
-SOURCES := pyproject.toml CMakeLists.txt $(wildcard csrc/* csrc/cuda/* cmake/*)
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard csrc/* csrc/cuda/* csrc/shared/* cmake/*)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DELETE_ON_ERROR:

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C._distributed_c10d import AllgatherOptions, Store
 from torch.distributed import ProcessGroup, distributed_c10d
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import Placement
 from torch.utils.hooks import RemovableHandle
@@ -79,6 +80,11 @@ def at_end_of_backward(callback: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(callback)
 
 
+def gather_asynchronously(model: FSDPModule) -> None:
+    """Let FSDP2 issue a unit's gather and those it prefetches before it waits: without streams it would not."""
+    model._set_unshard_async_op(True)
+
+
 def is_fsdp_forward_method(value: object) -> bool:
     """Whether ``torch.distributed.fsdp.register_fsdp_forward_method`` has made it."""
     # Its qualified name is the wrapped method's; that of its code is not.
@@ -112,7 +118,7 @@ def version_of(tensor: Tensor) -> int:
 
 def versions_of(tensor: Tensor) -> tuple[int, int]:
     """How often a DTensor and its local tensor have been changed in place: each counts the changes made through it."""
-    local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+    local: Tensor = getattr(tensor, "_local_tensor", tensor)
     return tensor._version, local._version
 
 
@@ -139,6 +145,11 @@ def on_gradient(param: Tensor, hook: Callable[[Tensor], None]) -> None:
 def accumulation_hooks(param: Tensor) -> list[Callable[[Tensor], None]]:
     """What ``register_post_accumulate_grad_hook`` was called with."""
     return list((param._post_accumulate_grad_hooks or {}).values())
+
+
+def count_hooks(param: Tensor) -> int:
+    """How many hooks of either kind a leaf has."""
+    return len(param._backward_hooks or ()) + len(param._post_accumulate_grad_hooks or ())
 
 
 def on_registration(hook: Callable[[Any, str, Any], None]) -> None:

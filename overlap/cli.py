@@ -14,6 +14,8 @@ from rich.text import Text
 
 from overlap.bench.session import bench_ops
 from overlap.bench.settings import OpSettings
+from overlap.bench.step.session import bench_steps
+from overlap.bench.step.settings import StepSettings
 from overlap.demo import worker
 from overlap.demo.data import load_corpus
 from overlap.demo.environment import launched, launched_ranks
@@ -154,6 +156,27 @@ def report(
     options = ReportOptions(**{field.name: given[field.name] for field in fields(ReportOptions)})
     outputs = Outputs(json=json, details=details, markdown=markdown)
     if not report_command(paths, options, outputs, gate or (), Console()):
+
+@bench.command("step")
+def bench_step(
+    net: Annotated[str, typer.Option(help="none, or the rate of every host's link: 1gbit, 200mbit (root).")] = "none",
+    ranks: Annotated[int, typer.Option(help="Processes, each on a host of its own.")] = 2,
+    contenders: Annotated[str | None, typer.Option(help="Names with commas (docs/bench.md); else all.")] = None,
+    dtype: Annotated[str, typer.Option(help="Of forward and backward: fp32 or bf16.")] = "fp32",
+    size: Annotated[str, typer.Option(help="Model: tiny, small, base (12.7M) or large (19.5M).")] = "base",
+    batch: Annotated[int | None, typer.Option(help="Sequences per rank; else compute = wire at 1 Gbit/s.")] = None,
+    rounds: Annotated[int, typer.Option(help="In which all take turns; at least 5.")] = 7,
+    steps: Annotated[int, typer.Option(help="Of each contender in a round.")] = 2,
+    seed: Annotated[int, typer.Option(help="Of weights and batches.")] = 0,
+    tolerance: Annotated[float | None, typer.Option(help="Relative, of losses; else by dtype.")] = None,
+    memory: Annotated[bool, typer.Option(help="Also peak memory, in processes of their own.")] = True,
+    json: Annotated[Path | None, typer.Option(help="File for all figures.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="PNG of step times (needs the extra plot).")] = None,
+) -> None:
+    """Whole training steps of this engine and its peers in turns; exit status 1 if one computed something else."""
+    options = locals()
+    files = options.pop("json"), options.pop("plot")
+    if bench_steps(StepSettings.parse(**options), *files).wrong:
         raise typer.Exit(1)
 
 

@@ -137,6 +137,11 @@ def cuda_mode_from_env() -> str:
     return os.environ.get("OVERLAP_CUDA_KERNELS", "auto").lower()
 
 
+def shared_memory_mode_from_env() -> str:
+    """``OVERLAP_SHARED_MEMORY``: whether CPU ranks of one host exchange through memory (auto, on, off)."""
+    return os.environ.get("OVERLAP_SHARED_MEMORY", "auto").lower()
+
+
 def _nearest(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
     return f"did you mean {near[0]!r}?"

@@ -3,16 +3,14 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import Self, TypeVar
+from typing import Self
 
 import torch
 
 from overlap.bench.faces import DEVICES, default_faces
 from overlap.bench.rows import OPS
+from overlap.bench.words import choose, names, positive, words
 from overlap.errors import ConfigError, message
-
-Number = TypeVar("Number", int, float)
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -61,19 +59,19 @@ class OpSettings:
             ConfigError: an unknown name (with the nearest known one), an unreadable size, a number out of range, a
                 device or face that is not there.
         """
-        _choose("device", device, tuple(DEVICES))
+        choose("device", device, tuple(DEVICES))
         if device == "cuda" and not torch.cuda.is_available():
             raise ConfigError(message("device", "be there", "cuda, which this torch does not see", "use --device cpu"))
         return cls(
-            ops=_names("op", _words(",".join(op or OPS)), tuple(OPS)),
-            sizes=tuple(parse_size(word) for word in _words(sizes)),
-            dtypes=_names("dtypes", _words(dtypes), tuple(DTYPES)),
+            ops=names("op", words(",".join(op or OPS)), tuple(OPS)),
+            sizes=tuple(parse_size(word) for word in words(sizes)),
+            dtypes=names("dtypes", words(dtypes), tuple(DTYPES)),
             device=device,
-            faces=default_faces(device) if faces is None else _names("faces", _words(faces), DEVICES[device]),
-            threads=_positive("threads", torch.get_num_threads() if threads is None else threads),
-            repeats=_positive("repeats", repeats),
-            budget_s=_positive("budget", budget),
-            time_limit_s=None if time_limit is None else _positive("time-limit", time_limit),
+            faces=default_faces(device) if faces is None else names("faces", words(faces), DEVICES[device]),
+            threads=positive("threads", torch.get_num_threads() if threads is None else threads),
+            repeats=positive("repeats", repeats),
+            budget_s=positive("budget", budget),
+            time_limit_s=None if time_limit is None else positive("time-limit", time_limit),
             overhead=overhead,
         )
 
@@ -88,26 +86,3 @@ def parse_size(word: str) -> int:
     if matched is None or int(matched[1]) == 0:
         raise ConfigError(message("sizes", "be positive numbers such as 4096, 64K or 32M", word, "give elements so"))
     return int(matched[1]) * UNITS[matched[2]]
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(","))
-
-
-def _names(subject: str, given: Sequence[str], known: tuple[str, ...]) -> tuple[str, ...]:
-    for name in given:
-        _choose(subject, name, known)
-    return tuple(dict.fromkeys(given))
-
-
-def _choose(subject: str, name: str, known: tuple[str, ...]) -> None:
-    if name not in known:
-        near = get_close_matches(name, known, n=1, cutoff=0.5)
-        cure = f"did you mean {near[0]}?" if near else "choose one of these"
-        raise ConfigError(message(subject, f"be one of {', '.join(known)}", name, cure))
-
-
-def _positive(subject: str, value: Number) -> Number:
-    if not value > 0:
-        raise ConfigError(message(subject, "be positive", value, "give a larger value"))
-    return value

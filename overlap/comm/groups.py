@@ -1,7 +1,9 @@
 """A process group per lane: lanes must not queue behind each other, and each has an order of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
@@ -14,12 +16,17 @@ from overlap.comm.pairwise import PairwiseCommunicator
 from overlap.comm.process_group import ProcessGroupCommunicator
 from overlap.errors import ConfigError, StateError, message
 
+Transport = Callable[[str, Sequence[int], Callable[[], Communicator]], Communicator]
+
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
 # Groups cost threads and sockets until torch.distributed is destroyed: one per lane, however many engines or
 # base groups over the same ranks come and go. The weak key is the default group: all go with it.
 _Key = tuple[tuple[int, ...], str, str | None, timedelta | None]
 _groups: WeakKeyDictionary[ProcessGroup, dict[_Key, ProcessGroup]] = WeakKeyDictionary()
+
+
+_transport: Transport | None = None
 
 
 def lane_group(
@@ -48,6 +55,17 @@ def lane_group(
     return _alive(lanes[key], f"group of lane '{lane}'")
 
 
+@contextmanager
+def transport(make: Transport) -> Iterator[None]:
+    """Within the block, let ``make`` open communicators, from lane, global ranks and what would usually open one."""
+    global _transport
+    before, _transport = _transport, make
+    try:
+        yield
+    finally:
+        _transport = before
+
+
 def communicator_for(
     group: ProcessGroup | None, lane: str, device_type: str, ranks: Sequence[int] | None = None
 ) -> Communicator:
@@ -55,6 +73,16 @@ def communicator_for(
 
     A collective, as `lane_group`; `ranks` as there. Raises `ConfigError` for another device type.
     """
+    usual = partial(_usual_communicator, group, lane, device_type, ranks)
+    if _transport is None:
+        return usual()
+    base = _alive(dist.group.WORLD if group is None else group, "process group")
+    return _transport(lane, ranks or dist.get_process_group_ranks(base), usual)
+
+
+def _usual_communicator(
+    group: ProcessGroup | None, lane: str, device_type: str, ranks: Sequence[int] | None
+) -> Communicator:
     backend = _BACKENDS.get(device_type)
     if backend is None:
         rule = f"be one of {list(_BACKENDS)}"

@@ -36,8 +36,8 @@ class PairwiseCommunicator:
 
     @property
     def scratch_bytes(self) -> int:
-        """Receive rows of the largest reduction so far: (world - 1) / world of its bucket."""
-        return self._scratch.nbytes
+        """Receive rows of the largest reduction so far: (world - 1) / world of its bucket; memory shared on a host."""
+        return self._scratch.nbytes + self._exchange.nbytes
 
     def all_gather(self, pieces: Sequence[Piece], kind: str) -> None:
         """See `Communicator.all_gather`. Rows arrive in `full`: nothing is staged or copied out."""

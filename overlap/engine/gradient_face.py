@@ -11,7 +11,7 @@ must not be added in place to memory that a lane writes to, so it is caught besi
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -41,8 +41,10 @@ def watch_direct(param: ShardedParam) -> None:
 
 def keep(param: ShardedParam) -> None:
     """A backward begins: take a gradient that is shown into our memory, if the user has put another in its place."""
-    param.take_shown_gradient()
-    param.reducing, param.kept = True, param.public.grad is not None
+    shown = param.public.grad
+    if shown is not None and shown is not param.gradient:
+        param.take_shown_gradient()
+    param.reducing, param.kept = True, shown is not None
 
 
 def make_room(param: ShardedParam) -> None:
@@ -53,25 +55,38 @@ def make_room(param: ShardedParam) -> None:
         _rows(param).zero_()
 
 
-@torch.no_grad()
-def publish(param: ShardedParam) -> None:
-    """Show the gradient, after the parameter's hooks have seen it."""
-    if param.used:
+def publish(params: Iterable[ShardedParam]) -> None:
+    """Show gradients, after the parameters' hooks have seen them."""
+    with torch.no_grad():
+        for param in params:
+            if param.used or param.kept:
+                _publish(param)
+            param.reducing = False
+
+
+def _publish(param: ShardedParam) -> None:
+    hooked = param.used and _compat.count_hooks(param.public) > 1  # one is ours
+    if hooked:
         for hook in _hooks(param):
             assert param.gradient is not None
             changed = hook(param.gradient)
             if changed is not None:
                 _rows(param).copy_(param.rows_of(changed))
     _bring_together(param)
-    if param.used:
+    if hooked:
         for accumulated in _compat.accumulation_hooks(param.public):
             accumulated(param.public)
     param.used = False
 
 
-@torch.no_grad()
-def restore(param: ShardedParam) -> None:
+def restore(params: Iterable[ShardedParam]) -> None:
     """A backward has reduced nothing, or has failed: show what was shown, unless it has been dropped since."""
+    with torch.no_grad():
+        for param in params:
+            _restore(param)
+
+
+def _restore(param: ShardedParam) -> None:
     if param.hidden and param.public.grad is not None:
         _bring_together(param)
     elif param.aside is not None and param.public.grad is param.gradient:

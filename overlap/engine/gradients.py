@@ -95,7 +95,7 @@ class Gradients:
             numel = max(bucket.numel for bucket in shares)
             memory.append(turns[0].take_zeros(numel, self.options.reduce_dtype))
             for bucket in shares:
-                bucket.shared = memory[-1]
+                bucket.share(memory[-1])
         return memory
 
     @property
@@ -139,9 +139,10 @@ class Gradients:
         self.reducing, self.replicating = reducing, replicating or self._replicas is None
         self.late.clear()
         for bucket in self.buckets:
-            bucket.missing = sum(param.public.requires_grad for param in bucket.params)
             bucket.packed = False
             bucket.forget_discarded()
+            # Passes have seen to it that both faces agree on what is trained; a plain parameter tells faster.
+            bucket.missing = sum([param.working.requires_grad for param in bucket.params])  # type: ignore[union-attr]
         for param in self.params:
             param.arrived = False
             faces.keep(param)
@@ -155,8 +156,7 @@ class Gradients:
 
     def restore(self) -> None:
         """Show again what was shown before a backward that has reduced nothing."""
-        for param in self.params:
-            faces.restore(param)
+        faces.restore(self.params)
 
     def arrived(self, param: ShardedParam) -> int | None:
         """A gradient is there; the bucket that it completes, if it does."""
@@ -264,10 +264,7 @@ class Gradients:
 
     def publish(self) -> None:
         """Show reduced gradients as ``.grad`` of the public parameters, and run their hooks."""
-        for param in self.params:
-            if param.used or param.kept:
-                faces.publish(param)
-            param.reducing = False
+        faces.publish(self.params)
 
 
 def _needs_turn(bucket: Bucket) -> bool:
@@ -296,5 +293,5 @@ def _taken_gradient(param: ShardedParam) -> torch.Tensor | None:
     grad, param.working.grad = param.working.grad, None
     if grad is not None and grad.layout != torch.strided:  # of nn.Embedding(sparse=True)
         grad = grad.to_dense()
-    # Packed in the order in which elements are stored: for most parameters, the tensor as it is.
-    return grad.permute(param.layout.order) if grad is not None else None
+    # Packed in the order in which elements are stored.
+    return grad.permute(param.layout.order) if param.reordered and grad is not None else grad

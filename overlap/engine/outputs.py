@@ -6,7 +6,7 @@ the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -24,15 +24,14 @@ def watch_outputs(outputs: Any, inputs: Any, unit: Unit, trigger: Callable[..., 
         StateError: the outputs may carry a graph in objects that cannot be looked into, and without being told the
             engine would not bring back the unit's parameters for its backward.
     """
-    # An input that is passed through was made by another unit's node.
+    # An input that is passed through was made by another unit's node. (Nodes are alike as long as somebody has them.)
     passed = [node for tensor in tensors_in(inputs) for node in _nodes(tensor)]
-    known = set(map(id, passed))  # the list keeps them: an id says nothing once its object is gone
-    nodes = [node for tensor in tensors_in(outputs) for node in _nodes(tensor) if id(node) not in known]
+    nodes = [node for tensor in tensors_in(outputs) for node in _nodes(tensor) if node not in passed]
     for node in nodes:
         node.register_prehook(trigger)
     gone = unit.slot is not None and not unit.resident
     # What is trained tells by its gradient that its backward was not announced; what is frozen does not.
-    if gone and (not nodes or unit.frozen) and hides_something(outputs):
+    if gone and not isinstance(outputs, Tensor) and (not nodes or unit.frozen) and hides_something(outputs):
         raise StateError(
             message(
                 f"outputs of unit {unit.name!r}",
@@ -43,10 +42,11 @@ def watch_outputs(outputs: Any, inputs: Any, unit: Unit, trigger: Callable[..., 
         )
 
 
-def _nodes(tensor: Tensor) -> Iterator[Any]:
+def _nodes(tensor: Tensor) -> list[Any]:
     """The node that made a tensor; for a view also its base's, which survives an in-place change of the view."""
-    if tensor.grad_fn is not None:
-        yield tensor.grad_fn
-        base = _compat.base_of(tensor)
-        if base is not None and base.grad_fn is not None:
-            yield base.grad_fn
+    node = tensor.grad_fn
+    if node is None:
+        return []
+    base = _compat.base_of(tensor)
+    of_base = base.grad_fn if base is not None else None
+    return [node] if of_base is None else [node, of_base]

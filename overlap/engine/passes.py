@@ -62,6 +62,7 @@ class Passes:
         self.requires_gradient_sync = self.requires_all_reduce = True
         self.handles = hooks.watch_gradients(self, units)
         self._index = {id(unit): n for n, unit in enumerate(units)}
+        self._positions: dict[tuple[Kind, int], Position] = {}
         self._forward: list[Unit] = []
         self._backward: list[Unit] = []
         self._suspended: list[Unit] = []
@@ -252,7 +253,7 @@ class Passes:
     def gradient_arrived(self, number: int, param: int) -> None:
         """Autograd has accumulated the gradient of a parameter."""
         unit = self._units[number]
-        if unit.slot is not None and not unit.resident and unit not in self._backward:
+        if unit not in self._backward and unit.slot is not None and not unit.resident:
             hooks.refuse_unseen(unit)
         if not self._in_backward:  # a second backward through create_graph: no trigger on its way, none needed
             self._open_backward()
@@ -322,4 +323,7 @@ class Passes:
     # -- inside ------------------------------------------------------------------------------------------------
 
     def _at(self, kind: Kind, unit: Unit) -> Position:
-        return Position(kind, self.number_of(unit))
+        at = self._positions.get((kind, id(unit)))
+        if at is None:
+            at = self._positions[kind, id(unit)] = Position(kind, self.number_of(unit))
+        return at

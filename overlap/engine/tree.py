@@ -18,27 +18,33 @@ from torch import Tensor, nn
 _PLAIN = (str, bytes, bool, int, float, complex, torch.dtype, torch.device, torch.Size, type(None))
 _CLOSURES = (FunctionType, MethodType, BuiltinFunctionType, GeneratorType, partial)
 # What these hold is not what a module takes or returns.
-_CLOSED = (type, nn.Module, ModuleType)
+_CLOSED = (*_CLOSURES, type, nn.Module, ModuleType)
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
+def tensors_in(value: Any) -> list[Tensor]:
     """All tensors of a nested value, depth first."""
-    return (each for each in _walk(value, set()) if isinstance(each, Tensor))
+    if isinstance(value, Tensor):
+        return [value]
+    return [each for each in _walk(value) if isinstance(each, Tensor)]
 
 
 def hides_something(value: Any) -> bool:
     """Whether a nested value holds functions or generators, which may hold tensors that nobody finds."""
-    return any(isinstance(each, _CLOSURES) for each in _walk(value, set()))
+    return any(isinstance(each, _CLOSURES) for each in _walk(value))
 
 
-def _walk(value: Any, seen: set[int]) -> Iterator[Any]:
-    if isinstance(value, _PLAIN) or id(value) in seen:
-        return
-    yield value
-    if not isinstance(value, (Tensor, *_CLOSURES, *_CLOSED)):
-        seen.add(id(value))
-        for item in _items(value):
-            yield from _walk(item, seen)
+def _walk(value: Any) -> Iterator[Any]:
+    seen: set[int] = set()
+    ahead = [value]
+    while ahead:
+        value = ahead.pop()
+        if isinstance(value, Tensor):
+            yield value
+        elif not isinstance(value, _PLAIN) and id(value) not in seen:
+            yield value
+            if not isinstance(value, _CLOSED):
+                seen.add(id(value))
+                ahead += reversed([*_items(value)])
 
 
 def _items(value: Any) -> Iterable[Any]:

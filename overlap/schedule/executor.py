@@ -230,9 +230,10 @@ class Executor:
         return slot == NO_SLOT or (slot in self._exclusive and self._holds.get(slot) == unit)
 
     def _find(self, position: Position) -> int | None:
-        for number in range(self._cursor, len(self._track)):
-            op = self._track[number]
-            if op.kind is position.kind and op.index == position.unit:
+        kind, unit, track = position.kind, position.unit, self._track
+        for number in range(self._cursor, len(track)):
+            op = track[number]
+            if op.index == unit and op.kind is kind:
                 return number
         return None
 

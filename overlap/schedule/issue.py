@@ -57,7 +57,8 @@ class Issuer:
 
     def issue(self, op: Op, extra: Iterable[Event] = ()) -> Event:
         """Submit an op behind its waits, and behind ``extra`` ones that no plan names."""
-        waits = [*(self.event(name) for name in op.waits), *extra]
+        events = self._events
+        waits = [*[events.get(name, DONE) for name in op.waits], *extra]
         job = self._job(op)
         self.issued.append(op.records)
         if op.lane is LaneName.COMPUTE:
@@ -89,7 +90,8 @@ class Issuer:
 
     def _on_compute(self, op: Op, job: Job, waits: Iterable[Event]) -> Event:
         for name, event in zip(op.waits, waits, strict=True):
-            self.wait(event, self._bindings.waited_for(name))
+            if event is not DONE:
+                self.wait(event, self._bindings.waited_for(name))
         if op.kind in EXIT_OF_ENTRY:
             self._compute.enter()
             if self.trace is not None:

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from overlap.comm.label import labelled
+from overlap.comm.label import Label, Labelled
 from overlap.errors import StateError, message
 
 
@@ -47,6 +47,18 @@ class Job:
     run: Callable[[], None] | None = None
     scope: AbstractContextManager[Any] = field(default_factory=nullcontext)
 
+    purpose: Label = field(init=False, compare=False, repr=False)
+    """What its collectives are for, for errors and for the matching of calls.
+
+    The ranks match calls by event, too, since a unit may have several buckets. Events are counted within a pass, so
+    that a second gather is ``gathered:3#2`` where the plan is followed and ``gathered:3`` where it was not.
+    """
+
+    def __post_init__(self) -> None:
+        """Put the purpose into words once: a job runs every step."""
+        purpose = f"'{self.unit or '(root)'}' ({self.event.partition('#')[0]})"
+        object.__setattr__(self, "purpose", Label(purpose, purpose))
+
     @property
     def label(self) -> str:
         """For messages: ``gather blocks.3``."""
@@ -54,13 +66,8 @@ class Job:
 
 
 def labelled_for(job: Job) -> AbstractContextManager[None]:
-    """Say what the collectives of a job are for: its unit or bucket.
-
-    The ranks match calls by event, too, since a unit may have several buckets. Events are counted within a pass, so
-    that a second gather is ``gathered:3#2`` where the plan is followed and ``gathered:3`` where it was not.
-    """
-    name, event = job.unit or "(root)", job.event.partition("#")[0]
-    return labelled(f"'{name}' ({event})")
+    """Say what the collectives of a job are for: its unit or bucket."""
+    return Labelled(job.purpose)
 
 
 class Watch(Protocol):

@@ -47,7 +47,7 @@ class Bucket:
         stretches: where the reduced elements go.
         params: whose gradients it carries.
         slots: where each gradient is packed.
-        shared: memory it takes turns on with other buckets; ``[world * width]`` or more.
+        shared: its view ``[world, width]`` of memory on which it takes turns with other buckets.
         own: memory of its own that gradients accumulate in while they are not reduced; made when first needed.
         accumulating: ``own`` holds gradients that have not been reduced.
         partial: ``[width]``, what has been summed over one copy of the model and not yet over all; made when needed.
@@ -122,10 +122,14 @@ class Bucket:
         """New memory ``[numel]`` on its device."""
         return torch.zeros(numel, dtype=dtype, device=self.stretches[0].flat.master.device)
 
+    def share(self, memory: Tensor) -> None:
+        """Let it take turns with others on memory of ``[world * width]`` elements or more."""
+        self.shared = memory.narrow(0, 0, self.numel).view(self.world, self.width)
+
     def take_shared(self) -> Tensor:
-        """Its view ``[world, width]`` of the shared memory."""
+        """Its turn on the shared memory."""
         assert self.shared is not None
-        return self.shared.narrow(0, 0, self.numel).view(self.world, self.width)
+        return self.shared
 
 
 def make_buckets(

@@ -66,6 +66,7 @@ class ShardedParam:
         discard: what has been accumulated without reduction is to be forgotten.
         shown_version: version counter of ``working`` when it was last shown.
         seen_version: version counters of ``public`` when the compute-dtype shard was last made from it.
+        reordered: its dimensions are stored in another order than they have.
     """
 
     fqn: str
@@ -85,6 +86,11 @@ class ShardedParam:
     has_moments: bool = False
     seen_version: tuple[int, int] = NEVER
     shown_version: int = 0
+    reordered: bool = False
+
+    def __post_init__(self) -> None:
+        """Work out what every step asks for."""
+        self.reordered = self.layout.order != tuple(range(len(self.layout.order)))
 
     def check_public(self, *, held: bool = False) -> None:
         """As ``Unit.check_faces``, for one parameter; ``held`` says that the full face is shown."""

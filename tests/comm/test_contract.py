@@ -1,6 +1,7 @@
 """Every implementation of `Communicator` against one contract, on one to four ranks."""
 
 import pytest
+from support.carriers import CARRIERS, carried_by
 from support.communicator_contract import CHECKS, Subject
 from support.ranks import Ranks
 
@@ -10,8 +11,9 @@ from overlap.comm.shaped import ShapedCommunicator
 
 
 def _subject(implementation: str, seed: int) -> Subject:
-    if implementation == "pairwise":
-        return Subject(communicator_for(None, "contract", "cpu"), exact=True, seed=seed)
+    if implementation in CARRIERS:
+        comm = carried_by(implementation, lambda: communicator_for(None, "contract", "cpu"))
+        return Subject(comm, exact=True, seed=seed)
     if implementation == "shaped":
         inner = communicator_for(None, "contract-shaped", "cpu")
         return Subject(ShapedCommunicator(inner, bytes_per_second=1e9), exact=True, seed=seed)
@@ -24,7 +26,7 @@ def _check(implementation: str, check: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("implementation", ["pairwise", "process_group", "shaped"])
+@pytest.mark.parametrize("implementation", [*CARRIERS, "process_group", "shaped"])
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
 def test_contract(ranks: Ranks, world: int, implementation: str, check: str) -> None:
     ranks(world, _check, implementation, check, seed=world)

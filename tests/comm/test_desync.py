@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from support.carriers import carried_by
 from support.clear_error import GRAMMAR
 from support.ranks import Ranks
 
@@ -56,7 +57,7 @@ class Outcome:
 OPS = ("all_gather", "reduce_scatter", "all_reduce", "broadcast")
 CASES = [
     Case(implementation, op, action, victim)
-    for implementation in ("pairwise", "process_group")
+    for implementation in ("memory", "gloo", "process_group")
     for op in OPS
     for action in ("skip", "double", "reorder")
     for victim in ((0, 1) if op == "broadcast" else (1,))  # a source and one that only receives
@@ -70,10 +71,11 @@ def _outcomes(cases: list[Case]) -> list[Outcome]:
 
 
 def _open(case: Case) -> Communicator:
-    if case.implementation == "pairwise":
-        comm = communicator_for(None, str(case), "cpu")
-    else:
+    comm: Communicator
+    if case.implementation == "process_group":
         comm = ProcessGroupCommunicator(lane_group(None, str(case), backend="gloo"), str(case))
+    else:
+        comm = carried_by(case.implementation, lambda: communicator_for(None, str(case), "cpu"))
     return ShapedCommunicator(comm, fail_on=[Fault("bulk", FAULTY, case.action)] if comm.rank == case.victim else [])
 
 

@@ -6,6 +6,7 @@ import time
 
 import pytest
 import torch
+from support.carriers import carried_by
 from support.ranks import Ranks
 
 from overlap.comm.calls import CallLog, interrupt_calls
@@ -66,9 +67,13 @@ def test_work_that_is_merely_slow_is_waited_for_when_its_lane_closes() -> None:
     assert done
 
 
-def _silent_peer() -> tuple[str, float]:
-    comm = communicator_for(None, "reduce", "cpu")
+_kept = []
+
+
+def _silent_peer(carrier: str) -> tuple[str, float]:
+    comm = carried_by(carrier, lambda: communicator_for(None, "reduce", "cpu"))
     if comm.rank == 1:
+        _kept.append(comm)  # a rank that lets go of it is gone, and the other need not wait
         return "", 0.0
     threading.Timer(0.3, interrupt_calls, (threading.get_ident(), 0.3)).start()
     start = time.monotonic()
@@ -77,8 +82,9 @@ def _silent_peer() -> tuple[str, float]:
     return str(caught.value), time.monotonic() - start
 
 
-def test_a_call_over_gloo_is_ended_from_another_thread(ranks: Ranks) -> None:
-    text, seconds = ranks.fresh(2, _silent_peer, group_timeout_s=60)[0]
+@pytest.mark.parametrize("carrier", ["memory", "gloo"])
+def test_a_call_is_ended_from_another_thread(ranks: Ranks, carrier: str) -> None:
+    text, seconds = ranks.fresh(2, _silent_peer, carrier, group_timeout_s=60)[0]
     call = "all_reduce (reduce), 400 bytes, call 0 on lane 'reduce'"
     assert text.startswith(f"rank 1 in {call}, as rank 0 sees it, must answer within 0.3 s, but got no answer")
     assert seconds < 10

@@ -22,11 +22,15 @@ TIMEOUT_S = 2.0
 MARGIN_S = 6.0  # on a machine that is busy with other tests
 
 
-def _rank_0_has_a_batch_more(options: dict[str, Any]) -> tuple[str, float]:
+_kept: list[Sharded] = []
+
+
+def _rank_0_has_a_batch_more(options: dict[str, Any], *, keep: bool = True) -> tuple[str, float]:
     pair = Sharded(**options)
     for _ in range(2):
         pair.step()
     if pair.rank != 0:  # the process stays, and is silent
+        _kept.extend([pair] if keep else [])
         return "", 0.0
     start = time.monotonic()
     with pytest.raises(overlap.DesyncError) as caught:
@@ -60,6 +64,13 @@ def test_the_option_ends_the_wait_where_it_is_shorter_than_the_group_s(ranks: Ra
     assert text.startswith("rank 1 in all_gather (gather) of '(root)' (gathered:0), ")
     assert "must answer within 1.5 s" in text
     assert seconds < 1.5 + MARGIN_S
+
+
+def test_a_rank_that_has_let_go_of_the_model_need_not_be_waited_for(ranks: Ranks) -> None:
+    text, seconds = ranks.fresh(2, _rank_0_has_a_batch_more, {}, keep=False, group_timeout_s=60)[0]
+    assert text.startswith("rank 1 in all_gather (gather) of '(root)' (gathered:0), ")
+    assert "it has let go of the model" in text
+    assert seconds < MARGIN_S
 
 
 def _goes_its_own_way() -> str:

@@ -140,9 +140,10 @@ def test_a_bucket_whose_gradients_are_all_discarded_accumulates_no_more(accumula
 
 def test_shared_memory_is_the_front_of_what_buckets_take_turns_on():
     (bucket,) = of_one_unit(make_unit("u", make_flat(values((8, 8)), world=2)), 1 << 20, ranks=2)
-    bucket.shared = torch.zeros(bucket.numel + 100)
+    memory = torch.zeros(bucket.numel + 100)
+    bucket.share(memory)
     assert bucket.take_shared().shape == (2, ALIGN)
-    assert bucket.take_shared().data_ptr() == bucket.shared.data_ptr()
+    assert bucket.take_shared().data_ptr() == memory.data_ptr()
 
 
 def test_local_rows_leave_padding_out():

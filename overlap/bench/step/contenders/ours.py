@@ -1,0 +1,36 @@
+"""This engine, one unit per block and the root, with its defaults."""
+
+from functools import partial
+
+import torch
+from torch import nn
+
+import overlap
+from overlap.bench.step.contenders.contender import Contender, update
+from overlap.bench.step.workload import Workload
+from overlap.demo.model import Block
+
+
+def ours(workload: Workload, *, stage: int, reduce_dtype: torch.dtype = torch.float32) -> Contender:
+    """Shard the model at a stage, with our fused AdamW.
+
+    Args:
+        workload: what to train.
+        stage: 1, 2 or 3.
+        reduce_dtype: of gradients on the wire; sums are fp32 whatever it is.
+    """
+    model = overlap.shard(
+        workload.model(),
+        stage=stage,
+        unit=Block,
+        param_dtype=None if workload.dtype == torch.float32 else workload.dtype,
+        reduce_dtype=reduce_dtype,
+    )
+    optimizer = overlap.AdamW(model.parameters(), **workload.adamw())
+    return Contender(model, partial(update, optimizer), sent=partial(_sent, model))
+
+
+def _sent(model: nn.Module) -> int:
+    engine = overlap.engine_of(model)
+    own = {engine.group.comm, engine.group.everyone, engine.group.control.communicator}
+    return sum(comm.counter.snapshot().sent_bytes for comm in {*engine.comms.values(), *own})
