@@ -104,6 +104,34 @@ def verify(
         raise typer.Exit(1)
 
 
+@app.command()
+def report(
+    paths: Annotated[
+        list[str],
+        typer.Argument(help="A trace, a folder of ranks, a timeline.json or a .sqlite of nsys; two to compare."),
+    ],
+    json: Annotated[Path | None, typer.Option(help="File for the figures per rank and unit.")] = None,
+    details: Annotated[Path | None, typer.Option(help="JSON file for everything.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="File for the tables.")] = None,
+    gate: Annotated[
+        list[str] | None, typer.Option(help="Condition, e.g. 'exposed_ratio<0.1'; exit status 1 unless it holds.")
+    ] = None,
+    window: Annotated[str, typer.Option(help="full, or steps: without the last, cut-off one.")] = "full",
+    rounding: Annotated[str, typer.Option(help="none, or hta: to whole µs.")] = "none",
+    memset: Annotated[str, typer.Option(help="A memset is compute, or other: it counts with the copies.")] = "other",
+    peer_copies: Annotated[str, typer.Option(help="Copies between devices: copy or comm.")] = "copy",
+    comm_kernels: Annotated[str | None, typer.Option(help="TOML file of rules, before the shipped ones.")] = None,
+    flops: Annotated[float | None, typer.Option(help="Model FLOPs of a step on one rank, for MFU.")] = None,
+    peak_flops: Annotated[float | None, typer.Option(help="FLOP/s that one device could do, for MFU.")] = None,
+) -> None:
+    """Say what is exposed in a recording of any training program, why, and who pays for it."""
+    given = locals()
+    options = ReportOptions(**{field.name: given[field.name] for field in fields(ReportOptions)})
+    outputs = Outputs(json=json, details=details, markdown=markdown)
+    if not report_command(paths, options, outputs, gate or (), Console()):
+        raise typer.Exit(1)
+
+
 @bench.command("op")
 def bench_op(
     op: Annotated[
@@ -130,32 +158,6 @@ def bench_op(
     if bench_ops(OpSettings.parse(**options), json).wrong:
         raise typer.Exit(1)
 
-
-@app.command()
-def report(
-    paths: Annotated[
-        list[str],
-        typer.Argument(help="A trace, a folder of ranks, a timeline.json or a .sqlite of nsys; two to compare."),
-    ],
-    json: Annotated[Path | None, typer.Option(help="File for the figures per rank and unit.")] = None,
-    details: Annotated[Path | None, typer.Option(help="JSON file for everything.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="File for the tables.")] = None,
-    gate: Annotated[
-        list[str] | None, typer.Option(help="Condition, e.g. 'exposed_ratio<0.1'; exit status 1 unless it holds.")
-    ] = None,
-    window: Annotated[str, typer.Option(help="full, or steps: without the last, cut-off one.")] = "full",
-    rounding: Annotated[str, typer.Option(help="none, or hta: to whole µs.")] = "none",
-    memset: Annotated[str, typer.Option(help="A memset is compute, or other: it counts with the copies.")] = "other",
-    peer_copies: Annotated[str, typer.Option(help="Copies between devices: copy or comm.")] = "copy",
-    comm_kernels: Annotated[str | None, typer.Option(help="TOML file of rules, before the shipped ones.")] = None,
-    flops: Annotated[float | None, typer.Option(help="Model FLOPs of a step on one rank, for MFU.")] = None,
-    peak_flops: Annotated[float | None, typer.Option(help="FLOP/s that one device could do, for MFU.")] = None,
-) -> None:
-    """Say what is exposed in a recording of any training program, why, and who pays for it."""
-    given = locals()
-    options = ReportOptions(**{field.name: given[field.name] for field in fields(ReportOptions)})
-    outputs = Outputs(json=json, details=details, markdown=markdown)
-    if not report_command(paths, options, outputs, gate or (), Console()):
 
 @bench.command("step")
 def bench_step(
