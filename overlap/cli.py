@@ -26,6 +26,8 @@ from overlap.demo.train import train as train_demo
 from overlap.errors import OverlapError
 from overlap.profiling.command import Outputs, report_command
 from overlap.profiling.selection import ReportOptions
+from overlap.record.command import record
+from overlap.record.settings import ProfileSettings
 from overlap.verify import command as verification
 from overlap.verify.settings import VerifySettings
 from overlap.verify.worker import verify_rank
@@ -130,6 +132,19 @@ def report(
     outputs = Outputs(json=json, details=details, markdown=markdown)
     if not report_command(paths, options, outputs, gate or (), Console()):
         raise typer.Exit(1)
+
+
+@app.command()
+def profile(
+    command: Annotated[list[str], typer.Argument(help="The program as in a shell, behind --.")],
+    out: Annotated[str, typer.Option(help="Empty folder for the traces.")] = "runs/profile",
+    tool: Annotated[str, typer.Option(help="nsys, torch, or auto: nsys where it is installed.")] = "auto",
+    skip: Annotated[int, typer.Option(help="Optimizer steps before recording starts.")] = 3,
+    steps: Annotated[int, typer.Option(help="Optimizer steps to record.")] = 5,
+) -> None:
+    """Record a training program, all ranks of it, and report on it: ``overlap profile -- torchrun train.py``."""
+    folder = record(command, ProfileSettings(out=out, tool=tool, skip=skip, steps=steps))
+    report_command([str(folder)], ReportOptions(), Outputs(), (), Console())
 
 
 @bench.command("op")

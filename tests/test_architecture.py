@@ -23,12 +23,12 @@ LAYERS = [
     ("optim",),
     ("engine",),
     ("",),  # overlap itself: the public names
-    ("demo", "bench", "verify"),
+    ("demo", "bench", "verify", "record"),
     ("cli",),
     ("__main__",),
 ]
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
-ENDS = ("demo", "bench", "verify", "integrations", "cli", "__main__")
+ENDS = ("demo", "bench", "verify", "record", "integrations", "cli", "__main__")
 
 # What is planned, proved or measured can be looked at on a machine without torch.
 TORCH_FREE = [
@@ -47,6 +47,10 @@ PRIVATE_ALLOWED = {
 ENVIRONMENT_ALLOWED = {
     "overlap.config": "the one home of environment variables",
     "overlap.demo.environment": "the ranks that a launcher has started, before there are options",
+    "overlap.record.command": "tells the processes it starts what to record",
+    "overlap.record.recorder": "reads it there",
+    "overlap.record.torch_tool": "the rank that a launcher gave, where torch.distributed is not used",
+    "overlap.record.site.sitecustomize": "runs before anything of ours can be imported",
     "overlap.demo.launch": "sets the threads of the ranks it starts",
 }
 

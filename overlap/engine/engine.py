@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch.utils.hooks import RemovableHandle
 
@@ -34,6 +35,7 @@ from overlap.profiling.timeline import Timeline
 from overlap.schedule.executor import Executor
 from overlap.schedule.op import LaneName
 from overlap.schedule.plan import Plan
+from overlap.schedule.ranges import ComputeRanges
 from overlap.schedule.trace import ComputeTrace
 from overlap.shard.unit import Unit
 
@@ -49,6 +51,8 @@ class Engine:
             group: the ranks.
             options: the outermost unit's; what concerns the whole model is taken from it.
         """
+        if nvtx.demanded():
+            options = replace(options, nvtx=True)
         self.units, self.group, self.options = tuple(units), group, options
         find_lenders(units)
         self._watch = TimelineWatch(group.rank) if options.timeline else None
@@ -83,7 +87,8 @@ class Engine:
                 flat.order = ComputeOrder(self.lanes.compute, trace, unit.name, self.options.nvtx)
         bindings = Bindings(self.units, self.gradients, self.comms[LaneName.GATHER], self.options)
         spec = self.residency.step_spec(self.gradients)
-        return Executor(spec, bindings, self.lanes.compute, self.lanes.communication, trace)
+        ranges = ComputeRanges(_compute_range) if self.options.nvtx else None
+        return Executor(spec, bindings, self.lanes.compute, self.lanes.communication, trace, ranges)
 
     @property
     def slots(self) -> SlotMap:
@@ -147,6 +152,10 @@ class Engine:
     def close(self) -> None:
         """End lane threads; the engine cannot run afterwards."""
         self._closing()
+
+
+def _compute_range(kind: str, unit: str) -> nvtx.Scope:
+    return nvtx.Scope("compute", unit, phase=kind)
 
 
 def _release(lanes: backend.Lanes, handles: list[RemovableHandle]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from overlap.profiling.classify import Classifier, Rule
 from overlap.profiling.kineto_events import DeviceEvent, KinetoEvents, read_events
+from overlap.profiling.kineto_host import host_activities
 from overlap.profiling.kineto_units import Origin, origins
 from overlap.profiling.messages import message_of, world_of
 from overlap.profiling.nesting import HostEvent
@@ -29,10 +30,11 @@ _BLOCKING = re.compile(r"Synchronize|^aten::(item|_local_scalar_dense)$")
 def read_kineto(path: str | Path, classifier: Classifier) -> Recording:
     """Read the trace of one rank, ``.json`` or ``.json.gz``."""
     events = read_events(path)
+    activities = _device_activities(events, classifier) if events.device else host_activities(events, classifier)
     return Recording(
         rank=_rank(events, Path(path)),
         source=str(path),
-        activities=chronological(_device_activities(events, classifier)),
+        activities=chronological(activities),
         steps=tuple(events.steps),
         waits=_waits(events),
     )

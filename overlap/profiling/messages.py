@@ -31,6 +31,8 @@ _ITEM_BYTES = {
     **dict.fromkeys(("float8_e4m3fn", "float8_e5m2"), 1),
 }
 _KNOWN = get_args(Collective)
+LANE_COLLECTIVES = {"gather": "all_gather", "reduce": "reduce_scatter", "replicate": "all_reduce"}
+"""What our lanes call."""
 
 
 def message_of(name: str, args: Mapping[str, Any], around: Sequence[HostEvent], world: int) -> Message:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from overlap.profiling.json_stream import TraceStream, nanoseconds
+from overlap.profiling.messages import LANE_COLLECTIVES
 from overlap.profiling.nesting import HostEvent
 from overlap.profiling.perfetto import FORMAT
 from overlap.profiling.recording import (
@@ -23,8 +24,6 @@ from overlap.profiling.recording import (
     chronological,
 )
 from overlap.profiling.timeline import Span, Timeline
-
-_COLLECTIVES = {"gather": "all_gather", "reduce": "reduce_scatter", "replicate": "all_reduce"}
 
 
 def read_timeline(path: str | Path) -> list[Recording]:
@@ -88,7 +87,9 @@ def _recording(rank: int, spans: list[Span], source: str) -> Recording:
 
 def _activity(span: Span) -> Activity:
     category = _category(span)
-    message = Message(collective=_COLLECTIVES.get(span.lane, ""), wire_bytes=span.bytes, group=f"overlap:{span.lane}")
+    message = Message(
+        collective=LANE_COLLECTIVES.get(span.lane, ""), wire_bytes=span.bytes, group=f"overlap:{span.lane}"
+    )
     return Activity(
         name=f"{span.kind} {span.unit}".rstrip(),
         category=category,

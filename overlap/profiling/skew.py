@@ -102,13 +102,15 @@ def match(ranks: Mapping[int, Sequence[Activity]]) -> Skew:
 
 
 def _queues(activities: Sequence[Activity]) -> dict[str, list[Activity]]:
-    """Collectives by communicator, in order of start."""
+    """Collectives by communicator, in the order in which they were asked for."""
     queues: dict[str, list[Activity]] = {}
     unnamed: dict[str, str] = {}
     for one in activities:
         if one.category == COMMUNICATION:
             name = one.message.group or unnamed.setdefault(one.stream, f"number {len(unnamed)}")
             queues.setdefault(name, []).append(one)
+    for queue in queues.values():  # threads that share a queue take from it in order, but may start in another
+        queue.sort(key=lambda one: one.start_ns if one.launched_ns is None else one.launched_ns)
     return queues
 
 
