@@ -115,6 +115,8 @@ def report(
     json: Annotated[Path | None, typer.Option(help="File for the figures per rank and unit.")] = None,
     details: Annotated[Path | None, typer.Option(help="JSON file for everything.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="File for the tables.")] = None,
+    html: Annotated[Path | None, typer.Option(help="File for a page with timeline, bars and waterfall.")] = None,
+    perfetto: Annotated[Path | None, typer.Option(help="Trace file for ui.perfetto.dev.")] = None,
     gate: Annotated[
         list[str] | None, typer.Option(help="Condition, e.g. 'exposed_ratio<0.1'; exit status 1 unless it holds.")
     ] = None,
@@ -129,7 +131,7 @@ def report(
     """Say what is exposed in a recording of any training program, why, and who pays for it."""
     given = locals()
     options = ReportOptions(**{field.name: given[field.name] for field in fields(ReportOptions)})
-    outputs = Outputs(json=json, details=details, markdown=markdown)
+    outputs = Outputs(json=json, details=details, markdown=markdown, html=html, perfetto=perfetto)
     if not report_command(paths, options, outputs, gate or (), Console()):
         raise typer.Exit(1)
 

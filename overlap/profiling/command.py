@@ -14,6 +14,8 @@ from overlap.profiling.analysis import Analysis, analyse
 from overlap.profiling.comparison import comparison_dict, comparison_sheets
 from overlap.profiling.gate import Gate
 from overlap.profiling.rank_report import report
+from overlap.profiling.report_html import page
+from overlap.profiling.report_perfetto import analysis_trace
 from overlap.profiling.report_sheets import sheets
 from overlap.profiling.selection import ReportOptions
 from overlap.profiling.sheet import Sheet, markdown, terminal
@@ -29,6 +31,10 @@ class Outputs:
     """Everything: communicators, reasons, collectives matched over ranks."""
     markdown: Path | None = None
     """The tables as GitHub shows them."""
+    html: Path | None = None
+    """One page with timeline, bars and waterfall; works from a file."""
+    perfetto: Path | None = None
+    """What was measured, and why it was exposed, as a trace for ui.perfetto.dev."""
 
 
 def report_command(
@@ -69,6 +75,10 @@ def _write(outputs: Outputs, analyses: Sequence[Analysis], shown: Sequence[Sheet
         _write_json(outputs.details, last.to_dict())
     if outputs.markdown is not None:
         write_text(outputs.markdown, "\n".join(map(markdown, shown)))
+    if outputs.html is not None:
+        write_text(outputs.html, page(last))
+    if outputs.perfetto is not None:
+        write_text(outputs.perfetto, json.dumps(analysis_trace(last), separators=(",", ":")) + "\n")
 
 
 def _write_json(path: Path, document: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from overlap.profiling.analysis import Analysis, RankAnalysis
+from overlap.profiling.communicators import CommunicatorRow
 from overlap.profiling.rank_report import NO_UNIT, UnitRow
 from overlap.profiling.reasons import CURES
 from overlap.profiling.report_style import bar, ms
@@ -72,7 +73,7 @@ def communicator_sheet(rank: RankAnalysis) -> Sheet:
     """Per communicator and kind: time and bandwidth; wait and transfer where ranks could be matched."""
     rows = [
         [
-            " ".join(filter(None, (row.library, row.group, row.collective or "(unknown kind)"))),
+            _communicator(row),
             str(row.ops),
             f"{row.bytes / 1e6:.2f}" if row.bytes else "-",
             ms(row.comm_ns),
@@ -130,6 +131,12 @@ def _rank_row(rank: RankAnalysis) -> list[str]:
 def _unit_row(row: UnitRow) -> list[str]:
     figures = (row.comm_ns, row.hidden_comm_ns, row.exposed_comm_ns, row.compute_ns)
     return [row.unit or NO_UNIT, str(row.comm_ops), *(ms(ns) if ns else "-" for ns in figures)]
+
+
+def _communicator(row: CommunicatorRow) -> str:
+    """Names of lanes and of gloo's group begin with the library already."""
+    library = "" if row.group.startswith(row.library) else row.library
+    return " ".join(filter(None, (library, row.group, row.collective or "(unknown kind)")))
 
 
 def _asides(rank: RankAnalysis) -> str:
