@@ -113,6 +113,7 @@ def _activity(event: HostEvent, origin: Origin) -> Activity:
         start_ns=event.start_ns,
         end_ns=event.end_ns,
         thread=event.thread,
+        shape=str(event.args.get("Input Dims", "")),
         ranges=tuple(one.name for one in origin.around),
         unit=origin.unit,
         phase=origin.phase,

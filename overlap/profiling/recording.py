@@ -60,9 +60,9 @@ class Activity:
     shape: str = ""
     """Grid and block of a kernel, to tell apart kernels of one name; "" where unknown."""
     launched_ns: int | None = None
-    """When the host began to launch it; None where nobody recorded it."""
+    """When the host began to launch it; None where nobody recorded it, and for work of the host itself."""
     thread: str = ""
-    """Host thread that launched it; "" where unknown."""
+    """Host thread that launched it, or ran it; "" where unknown."""
     ranges: tuple[str, ...] = ()
     """Names of the host's ranges that were open when it was launched, outermost first."""
     unit: str = ""

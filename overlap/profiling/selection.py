@@ -79,10 +79,15 @@ def _of_complete_steps(recording: Recording) -> Iterable[Activity]:
     if len(recording.steps) == 1:
         return recording.activities
     end_ns = recording.steps[-1].start_ns
-    if any(one.launched_ns is not None for one in recording.activities):
-        # Work whose launch was not recorded was launched before recording began: it belongs to no step.
-        return (one for one in recording.activities if one.launched_ns is not None and one.launched_ns < end_ns)
-    return (one for one in recording.activities if one.start_ns < end_ns)
+    if all(_issued_ns(one) is None for one in recording.activities):
+        return (one for one in recording.activities if one.start_ns < end_ns)
+    # Work whose launch was not recorded was launched before recording began: it belongs to no step.
+    return (one for one in recording.activities if (issued := _issued_ns(one)) is not None and issued < end_ns)
+
+
+def _issued_ns(one: Activity) -> int | None:
+    """When the host came to it: at its launch; what a thread of the host runs itself it comes to when it runs it."""
+    return one.start_ns if one.launched_ns is None and one.thread else one.launched_ns
 
 
 def _rounded(one: Activity) -> Activity:

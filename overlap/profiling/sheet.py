@@ -35,7 +35,7 @@ def terminal(sheet: Sheet, width: int = 80) -> Table:
     table = figures_table(sheet.title, left=sheet.left, right=list(sheet.heads))
     table.caption, table.caption_justify, table.caption_style = sheet.note or None, "left", "dim"
     for column in table.columns[len(table.columns) - sheet.texts :]:
-        column.justify = "left"
+        column.justify, column.no_wrap = "left", False  # figures are cut last
     for name, *figures in sheet.rows:
         table.add_row(escape(tail(name, names)), *map(escape, figures))
     return table
