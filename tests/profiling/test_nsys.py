@@ -5,8 +5,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from overlap.errors import ConfigError
+from overlap.profiling.breakdown import break_down
 from overlap.profiling.classify import classifier
 from overlap.profiling.nsys import read_nsys
 from overlap.profiling.recording import COMMUNICATION, COMPUTE, COPY, MEMSET
@@ -37,16 +40,19 @@ NVTX = [
 ]
 
 
+def write_export(path: Path, tables: dict[str, list[tuple]]) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        for name, rows in tables.items():
+            columns = [f'"{column.strip()}"' for column in TABLES[name].split(",")]
+            database.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
+            database.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", rows)
+
+
 @pytest.fixture
 def export(tmp_path):
     def written(**tables: list[tuple]) -> Path:
-        path = tmp_path / "e.sqlite"
-        with closing(sqlite3.connect(path)) as database, database:
-            for name, rows in tables.items():
-                columns = [f'"{column.strip()}"' for column in TABLES[name].split(",")]
-                database.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
-                database.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", rows)
-        return path
+        write_export(tmp_path / "e.sqlite", tables)
+        return tmp_path / "e.sqlite"
 
     return written
 
@@ -116,3 +122,23 @@ def test_what_is_no_export_is_refused(export, tmp_path):
     text.write_text("hello " * 100)
     with pytest.raises(ConfigError, match=r"t.sqlite must be an Nsight Systems export"):
         read_nsys(text, classifier())
+
+
+RECIPE = Path(__file__).parents[2] / "profiles" / "nsys" / "exposed.sql"
+ROWS = st.lists(
+    st.tuples(st.integers(0, 500), st.integers(0, 60), st.sampled_from([7, 20]), st.sampled_from([1, 2])), min_size=1
+)
+
+
+@given(ROWS)
+def test_the_sql_recipe_says_the_same(tmp_path_factory, rows):
+    kernels = [(at, at + took, 0, stream, n, PID_A, name, name) for n, (at, took, stream, name) in enumerate(rows)]
+    path = tmp_path_factory.mktemp("recipe") / "e.sqlite"
+    tables = {"StringIds": list(STRINGS.items()), "CUPTI_ACTIVITY_KIND_KERNEL": kernels}
+    write_export(path, tables)
+    with closing(sqlite3.connect(path)) as database:
+        (row,) = database.execute(RECIPE.read_text(encoding="utf-8")).fetchall()
+    (only,) = read_nsys(path, classifier())
+    totals = break_down(only.activities)
+    assert row[:5] == (0, totals.span_ns, totals.compute_ns, totals.comm_ns, totals.exposed_comm_ns)
+    assert row[5] is None if totals.ratio is None else row[5] == pytest.approx(totals.ratio, abs=5.1e-4)
