@@ -146,7 +146,9 @@ def profile(
 ) -> None:
     """Record a training program, all ranks of it, and report on it: ``overlap profile -- torchrun train.py``."""
     folder = record(command, ProfileSettings(out=out, tool=tool, skip=skip, steps=steps))
-    report_command([str(folder)], ReportOptions(), Outputs(), (), Console())
+    console, page = Console(), folder / "report.html"
+    report_command([str(folder)], ReportOptions(), Outputs(html=page), (), console)
+    console.print(f"written to {page}; more: overlap report {folder} --help", highlight=False, soft_wrap=True)
 
 
 @bench.command("op")

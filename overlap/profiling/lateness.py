@@ -32,9 +32,9 @@ class Lateness:
 
 
 def lateness(activities: Sequence[Activity], found: Cover) -> Lateness | None:
-    """Of one rank; None where launches were not recorded."""
+    """Of one rank; None where launches were not recorded, and where the host computes itself."""
     launched = [one for one in activities if one.launched_ns is not None and one.category != OTHER]
-    if not launched:
+    if not launched or any(one.thread and one.launched_ns is None for one in activities):
         return None
     launched.sort(key=lambda one: one.start_ns)
     starts = [one.start_ns for one in launched]

@@ -1,7 +1,8 @@
 """How much slower compute runs beside communication: the same kernel alone and under a collective.
 
 Kernels are the same that have name, grid, block and unit in common. They count with enough samples of both kinds,
-against their median alone. Where a source tells no grid, or one grid does different work, this is a rough estimate.
+against their median alone. A source that tells no grid tells nothing here; where one grid does different work, the
+estimate is rough.
 """
 
 from bisect import bisect_right
@@ -48,7 +49,7 @@ def slowdown(activities: Sequence[Activity], comm: Sequence[Interval]) -> Slowdo
     starts = [start for start, _ in comm]
     for one in activities:
         took = one.end_ns - one.start_ns
-        if one.category == COMPUTE and took:
+        if one.category == COMPUTE and one.shape and took:
             under = _under(one, comm, starts)
             if under == 0:
                 alone[_identity(one)].append(took)

@@ -9,6 +9,8 @@ import os
 from types import ModuleType
 from typing import Any, Protocol
 
+from overlap import nvtx
+from overlap.record.ranges import listener_for
 from overlap.record.settings import VARIABLE, Orders
 
 
@@ -60,14 +62,11 @@ def prepare(optimizers: ModuleType) -> None:
     Args:
         optimizers: that module; at this point ``torch.optim`` itself is not complete.
     """
-    recorder = Recorder(Orders.from_text(os.environ[VARIABLE]))
+    orders = Orders.from_text(os.environ[VARIABLE])
+    recorder = Recorder(orders)
     optimizers.register_optimizer_step_post_hook(recorder.stepped)
-    # Engines ask when they are made, which is before the first step: tell them now.
-    from overlap import nvtx
-    from overlap.record.ranges import listener_for
-
-    nvtx.demand(listener_for(recorder._orders.tool))
     atexit.register(recorder.finish)
+    nvtx.demand(listener_for(orders.tool))  # engines ask when they are made, before the first step
 
 
 def start(orders: Orders) -> Recording:

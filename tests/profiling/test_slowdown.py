@@ -5,8 +5,8 @@ from overlap.profiling.slowdown import slowdown
 from .activities import collective, compute
 
 
-def runs(starts, took, **more):
-    return [compute(start, start + took, **more) for start in starts]
+def runs(starts, took, shape="[1, 1, 1]", **more):
+    return [compute(start, start + took, shape=shape, **more) for start in starts]
 
 
 def test_the_same_kernel_alone_and_beside():
@@ -20,6 +20,11 @@ def test_kernels_of_another_shape_or_unit_are_others():
     activities = [*runs([0, 20, 40], 10, shape="[1]"), *runs([100, 120, 140], 13, shape="[2]")]
     assert slowdown(activities, [(95, 200)]).fraction is None
     activities = [*runs([0, 20, 40], 10, unit="a"), *runs([100, 120, 140], 13, unit="b")]
+    assert slowdown(activities, [(95, 200)]).fraction is None
+
+
+def test_without_shapes_nothing_is_said():
+    activities = [*runs([0, 20, 40], 10, shape=""), *runs([100, 120, 140], 13, shape="")]
     assert slowdown(activities, [(95, 200)]).fraction is None
 
 

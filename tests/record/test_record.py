@@ -35,6 +35,7 @@ def recorded(out: Path, which: str):
         printed = by_command_line(out, *command)
         assert "trained 6 steps" in printed
         assert "where the time went, per rank" in printed
+        assert "<title>overlap report</title>" in (out / "report.html").read_text()
     else:
         record(command, ProfileSettings(out=str(out), tool="torch", skip=2, steps=2))
     return read_recordings(out, classifier())
