@@ -1,8 +1,10 @@
 """What recording costs: the same training with timeline and ranges on and off, in turns, on two ranks.
 
-pytest tests/engine/test_observation_cost.py -s      # profiles/2026-11-30_cpu-2core_report has a longer run of it
+With a number it runs alone, under torchrun and with PYTHONPATH=tests: so was made profiles/2026-11-30_cpu-2core_report.
 """
 
+import json
+import sys
 import time
 from statistics import median
 
@@ -28,6 +30,7 @@ class Training:
         )
         self.inputs, self.targets = tokens[:, :-1], tokens[:, 1:]
         self.seconds: list[float] = []
+        self.cpu_seconds: list[float] = []
         self.losses: list[float] = []
         for _ in range(WARM_UP):
             self.step()
@@ -41,11 +44,12 @@ class Training:
 
     def turn(self) -> None:
         dist.barrier()
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
         for _ in range(STEPS):
             self.step()
         dist.barrier()
         self.seconds.append((time.perf_counter() - start) / STEPS)
+        self.cpu_seconds.append((time.process_time() - cpu) / STEPS)
 
 
 def _in_turns(rounds: int) -> dict[str, object]:
@@ -60,6 +64,7 @@ def _in_turns(rounds: int) -> dict[str, object]:
         "ratio_of_pairs": median(pairs),
         "ratio_of_medians": median(on.seconds) / median(off.seconds),
         "ratio_of_minima": min(on.seconds) / min(off.seconds),
+        "ratio_of_cpu_times": median(on.cpu_seconds) / median(off.cpu_seconds),
         "step_ms_off": 1e3 * median(off.seconds),
         "rounds": rounds,
         "spans": len(overlap.engine_of(on.model).timeline),
@@ -73,3 +78,12 @@ def test_recording_costs_next_to_nothing_and_changes_nothing(ranks: Ranks) -> No
     assert measured["spans"] > 0
     # Measured: within 1 %. A loaded machine moves single rounds by tens of percent, so this only catches a real cost.
     assert min(measured["ratio_of_pairs"], measured["ratio_of_minima"]) < 1.1
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    outcome = _in_turns(int(sys.argv[1]))
+    if dist.get_rank() == 0:
+        print(json.dumps(outcome))
+    dist.destroy_process_group()
