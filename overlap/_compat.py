@@ -80,6 +80,13 @@ def at_end_of_backward(callback: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(callback)
 
 
+def init_fake_process_group(world: int) -> None:
+    """Be rank 0 of a default group of ``world`` ranks, none of which is there."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # registers the backend; loads a lot
+
+    dist.init_process_group("fake", rank=0, world_size=world, store=FakeStore())
+
+
 def gather_asynchronously(model: FSDPModule) -> None:
     """Let FSDP2 issue a unit's gather and those it prefetches before it waits: without streams it would not."""
     model._set_unshard_async_op(True)
@@ -156,6 +163,11 @@ def on_registration(hook: Callable[[Any, str, Any], None]) -> None:
     """Call ``hook(module, name, what)`` for every module and parameter that is registered in any module."""
     nn.modules.module.register_module_module_registration_hook(hook)
     nn.modules.module.register_module_parameter_registration_hook(hook)
+
+
+def multiply_each(tensors: Sequence[Tensor], factor: Tensor) -> None:
+    """Multiply tensors of one device and dtype by a scalar tensor of the same, in place."""
+    torch._foreach_mul_(list(tensors), factor)
 
 
 def share_hooks(of: Tensor, to: Tensor) -> None:

@@ -12,6 +12,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from overlap.bench.host.session import bench_host
+from overlap.bench.host.settings import HostSettings
 from overlap.bench.session import bench_ops
 from overlap.bench.settings import OpSettings
 from overlap.bench.step.session import bench_steps
@@ -190,15 +192,32 @@ def bench_step(
     steps: Annotated[int, typer.Option(help="Of each contender in a round.")] = 2,
     seed: Annotated[int, typer.Option(help="Of weights and batches.")] = 0,
     tolerance: Annotated[float | None, typer.Option(help="Relative, of losses; else by dtype.")] = None,
+    options: Annotated[
+        list[str] | None, typer.Option("--set", help="Our engine's option NAME=VALUE; repeatable.")
+    ] = None,
     memory: Annotated[bool, typer.Option(help="Also peak memory, in processes of their own.")] = True,
     json: Annotated[Path | None, typer.Option(help="File for all figures.")] = None,
     plot: Annotated[Path | None, typer.Option(help="PNG of step times (needs the extra plot).")] = None,
 ) -> None:
     """Whole training steps of this engine and its peers in turns; exit status 1 if one computed something else."""
-    options = locals()
-    files = options.pop("json"), options.pop("plot")
-    if bench_steps(StepSettings.parse(**options), *files).wrong:
+    given = locals()
+    files = given.pop("json"), given.pop("plot")
+    if bench_steps(StepSettings.parse(**given), *files).wrong:
         raise typer.Exit(1)
+
+
+@bench.command("host")
+def bench_host_cost(
+    worlds: Annotated[str, typer.Option(help="Ranks, none of which is there, with commas.")] = "8,64,256,1024",
+    units: Annotated[int, typer.Option(help="Units of the model.")] = 64,
+    params: Annotated[int, typer.Option(help="Tiny parameters of a unit.")] = 9,
+    rounds: Annotated[int, typer.Option(help="In which all take turns.")] = 15,
+    json: Annotated[Path | None, typer.Option(help="File for all figures.")] = None,
+) -> None:
+    """Host time and Python calls per unit beside FSDP2's, of a step in which nobody communicates."""
+    options = locals()
+    path = options.pop("json")
+    bench_host(HostSettings.parse(**options), path)
 
 
 def show(error: Exception) -> None:

@@ -44,8 +44,13 @@ class ShardOptions:
     """Stage 3 only: let parameters go after forward and gather them again for backward. False gathers once and gives
     the unit memory of its own. Each unit has its own value."""
 
-    prefetch: int = 1
-    """A gather is issued this many units before the unit that needs it."""
+    masters: Literal["copy", "mesh"] = "copy"
+    """Hybrid sharding: what fp32 masters, gradients and optimizer states are sharded over: the ranks that share one
+    copy of the model, or all ranks of the mesh ``[replicate, shard]``. Parameters are gathered within a copy anyway."""
+
+    prefetch: int = 2
+    """A gather is issued this many units before the unit that needs it. Stage 3 has memory for one unit more: so many
+    stay gathered from the end of forward to the begin of backward, and need not travel twice. 1 saves memory."""
 
     bucket_bytes: int = 64 << 20
     """A unit's gradients are reduced in pieces of at most this size (a larger parameter makes its own piece)."""
@@ -84,6 +89,7 @@ class ShardOptions:
         _one_of("stage", self.stage, STAGES)
         _one_of("init", self.init, ("broadcast", "verify"))
         _one_of("lanes", self.lanes, ("auto", "inline"))
+        _one_of("masters", self.masters, ("copy", "mesh"))
         for name in ("param_dtype", "output_dtype"):
             _floating(name, getattr(self, name), optional=True)
         for name in ("reduce_dtype", "grad_dtype"):

@@ -14,6 +14,7 @@ from overlap.comm.collective import Communicator
 from overlap.comm.control import ControlChannel
 from overlap.comm.pairwise import PairwiseCommunicator
 from overlap.comm.process_group import ProcessGroupCommunicator
+from overlap.comm.volume import WireCounter
 from overlap.errors import ConfigError, StateError, message
 
 Transport = Callable[[str, Sequence[int], Callable[[], Communicator]], Communicator]
@@ -67,13 +68,18 @@ def transport(make: Transport) -> Iterator[None]:
 
 
 def communicator_for(
-    group: ProcessGroup | None, lane: str, device_type: str, ranks: Sequence[int] | None = None
+    group: ProcessGroup | None,
+    lane: str,
+    device_type: str,
+    ranks: Sequence[int] | None = None,
+    counter: WireCounter | None = None,
 ) -> Communicator:
     """A communicator for `lane` over the ranks of `group`: pairwise on "cpu", NCCL on "cuda".
 
-    A collective, as `lane_group`; `ranks` as there. Raises `ConfigError` for another device type.
+    A collective, as `lane_group`; `ranks` as there; `counter` counts for it. Raises `ConfigError` for another device
+    type.
     """
-    usual = partial(_usual_communicator, group, lane, device_type, ranks)
+    usual = partial(_usual_communicator, group, lane, device_type, ranks, counter)
     if _transport is None:
         return usual()
     base = _alive(dist.group.WORLD if group is None else group, "process group")
@@ -81,7 +87,11 @@ def communicator_for(
 
 
 def _usual_communicator(
-    group: ProcessGroup | None, lane: str, device_type: str, ranks: Sequence[int] | None
+    group: ProcessGroup | None,
+    lane: str,
+    device_type: str,
+    ranks: Sequence[int] | None,
+    counter: WireCounter | None,
 ) -> Communicator:
     backend = _BACKENDS.get(device_type)
     if backend is None:
@@ -89,8 +99,8 @@ def _usual_communicator(
         raise ConfigError(message("device type", rule, device_type, "move the model"))
     lane_of = lane_group(group, lane, backend=backend, ranks=ranks)
     if device_type == "cpu":
-        return PairwiseCommunicator(lane_of, lane)
-    return ProcessGroupCommunicator(lane_of, lane)
+        return PairwiseCommunicator(lane_of, lane, counter)
+    return ProcessGroupCommunicator(lane_of, lane, counter)
 
 
 def control_channel(group: ProcessGroup | None, ranks: Sequence[int] | None = None) -> ControlChannel:

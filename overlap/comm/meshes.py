@@ -11,7 +11,9 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from overlap import _compat
 from overlap.comm.collective import Communicator
-from overlap.comm.groups import communicator_for
+from overlap.comm.groups import communicator_for, lane_group
+from overlap.comm.two_level import TwoLevelCommunicator
+from overlap.comm.volume import WireCounter
 
 # Two communicators on one group would number their exchanges apart: one per group, gone with it.
 _Key = tuple[str, tuple[int, ...], timedelta | None]
@@ -28,6 +30,29 @@ def replicas_of(mesh: DeviceMesh) -> tuple[int, ...]:
     coordinate = mesh.get_coordinate()
     assert coordinate is not None
     return tuple(mesh.mesh[:, coordinate[1]].tolist()) if mesh.ndim == 2 else (dist.get_rank(),)
+
+
+def ranks_of(mesh: DeviceMesh) -> tuple[int, ...]:
+    """Global ranks of the whole mesh, row by row."""
+    return tuple(mesh.mesh.flatten().tolist())
+
+
+def flattened(mesh: DeviceMesh) -> DeviceMesh:
+    """A mesh of one dimension over all ranks of another. A collective over them."""
+    if mesh.ndim == 1:
+        return mesh
+    group = lane_group(shard_dimension(mesh), "mesh", ranks=ranks_of(mesh))
+    return DeviceMesh.from_group(group, mesh.device_type)
+
+
+def two_level_communicator(mesh: DeviceMesh, lane: str) -> TwoLevelCommunicator:
+    """For ``lane``, over all ranks of a mesh ``[replicate, shard]``. A collective over them."""
+    counter = WireCounter(measured=mesh.device_type == "cpu")
+    row, column, everyone = (
+        communicator_for(shard_dimension(mesh), lane, mesh.device_type, ranks, counter)
+        for ranks in (None, replicas_of(mesh), ranks_of(mesh))
+    )
+    return TwoLevelCommunicator(row, column, everyone)
 
 
 def compute_communicator(mesh: DeviceMesh) -> Communicator:

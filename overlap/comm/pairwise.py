@@ -24,13 +24,14 @@ class PairwiseCommunicator:
     Args:
         group: a gloo group that nothing else uses while this communicator is in a call.
         lane: name of the lane it serves.
+        counter: one that it shares with others; None makes its own.
     """
 
-    def __init__(self, group: ProcessGroup, lane: str = "") -> None:
+    def __init__(self, group: ProcessGroup, lane: str = "", counter: WireCounter | None = None) -> None:
         self.rank = group.rank()
         self.world = group.size()
         self.lane = lane
-        self.counter = WireCounter(measured=True)
+        self.counter = counter or WireCounter(measured=True)
         self._exchange = Exchange(group, lane)
         self._scratch = Scratch()
 

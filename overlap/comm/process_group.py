@@ -34,13 +34,14 @@ class ProcessGroupCommunicator:
     Args:
         group: a group that nothing else uses, so that its queue is this lane's order.
         lane: name of the lane it serves.
+        counter: one that it shares with others; None makes its own.
     """
 
-    def __init__(self, group: ProcessGroup, lane: str = "") -> None:
+    def __init__(self, group: ProcessGroup, lane: str = "", counter: WireCounter | None = None) -> None:
         self.rank = group.rank()
         self.world = group.size()
         self.lane = lane
-        self.counter = WireCounter(measured=False)
+        self.counter = counter or WireCounter(measured=False)
         self._group = group
         self._exchange = Exchange(group, lane) if dist.get_backend(group) == "gloo" else None
         self._log = self._exchange.log if self._exchange is not None else open_log(group, lane)

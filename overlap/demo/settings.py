@@ -36,7 +36,7 @@ class TrainSettings:
     """Compute dtype."""
     optimizer: str = "overlap"
     """``overlap`` for the fused AdamW, ``torch`` for ``torch.optim.AdamW``."""
-    prefetch: int = 1
+    prefetch: int = 2
     """How many units ahead a gather is issued."""
     bucket_mb: float | None = None
     """Size of a gradient bucket; the engine's choice when None."""

@@ -92,6 +92,6 @@ def _check_module(module: object) -> None:
 
 
 def _shard_one(module: nn.Module, mesh: DeviceMesh | None, options: ShardOptions) -> None:
-    group = shard_group(mesh, module)
+    group = shard_group(mesh, module, over_mesh=options.masters == "mesh")
     guard.install()
     adopt(module, build_unit(module, group, options, is_unit), group)

@@ -8,7 +8,7 @@ import torch
 
 from overlap.comm.collective import Communicator
 from overlap.comm.groups import communicator_for
-from overlap.comm.meshes import replicas_of, shard_dimension
+from overlap.comm.meshes import replicas_of, shard_dimension, two_level_communicator
 from overlap.config import ShardOptions
 from overlap.engine.build import ShardGroup
 from overlap.schedule.lanes import ComputeLane, Lane, Watch
@@ -72,6 +72,8 @@ def _cuda_lanes(names: tuple[LaneName, ...], options: ShardOptions, watch: Watch
 
 def open_communicators(group: ShardGroup) -> dict[LaneName, Communicator]:
     """One communicator per lane: a collective queues behind those of its own lane only. A collective itself."""
+    if group.rows is not None:
+        return {name: two_level_communicator(group.rows, name) for name in lane_names(group)}
     replicas = replicas_of(group.mesh)
     return {
         name: communicator_for(

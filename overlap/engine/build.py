@@ -51,6 +51,7 @@ class ShardGroup:
         comm: over the ranks that share one copy of the model.
         everyone: over all ranks of the mesh; ``comm`` itself where there is one copy.
         control: over all ranks of the mesh, on the host.
+        rows: ``[replicate, shard]`` where all ranks of it shard (then ``mesh`` has one dimension) and its rows gather.
     """
 
     mesh: DeviceMesh
@@ -58,6 +59,7 @@ class ShardGroup:
     comm: Communicator
     everyone: Communicator
     control: ControlChannel
+    rows: DeviceMesh | None = None
 
     @property
     def rank(self) -> int:
@@ -100,7 +102,8 @@ def build_unit(
     _make_equal(modules, tied, group, options)
     flats = _build_flats(named, orders, group, options)
     leaf = not any(is_unit(inner) for inner in module.modules() if inner is not module)
-    unit = Unit("", options, flats, leaf, borrowed, _empties(named, options))
+    rows = 1 if group.rows is None else group.rows.size(0)
+    unit = Unit("", options, flats, leaf, borrowed, _empties(named, options), rows=rows)
     unit.show_public()
     mark_replaced(given)
     return unit
@@ -159,6 +162,7 @@ def _agree_on_parameters(named: Named, tied: Named, group: ShardGroup, options: 
     """
     facts = [f"{name} {tuple(param.shape)} {param.dtype} {param.requires_grad}" for param, (name, _) in named.items()]
     facts += [f"{name} tied" for name, _ in tied.values()]
+    facts.append(f"masters {options.masters}")
     facts.append(f"stage {options.stage} {options.param_dtype} {options.reduce_dtype} {options.replicate_max_numel}")
     orders = {name: memory_order(tuple(param.shape), param.stride()) for param, (name, _) in named.items()}
     everyone = group.control.gather_object((facts, orders))

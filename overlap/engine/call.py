@@ -40,7 +40,7 @@ def run_through_engine(module: Sharded, call: Callable[..., Any], args: Any, kwa
     if unit.options.output_dtype is not None:
         outputs = cast_floating(outputs, unit.options.output_dtype)
     if torch.is_grad_enabled():
-        watch_outputs(outputs, (args, kwargs), unit, engine.passes.backward_trigger(unit))
+        watch_outputs(outputs, (*args, *kwargs.values()), unit, engine.passes.backward_trigger(unit))
     return outputs
 
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from torch.utils.hooks import RemovableHandle
 
 from overlap import nvtx
+from overlap.comm.two_level import TwoLevelCommunicator
 from overlap.config import ShardOptions
 from overlap.engine import backend
 from overlap.engine.bindings import Bindings
@@ -59,7 +60,9 @@ class Engine:
         self.comms = backend.open_communicators(group)
         self.lanes = backend.open_lanes(group, options, self._watch)
         self.gradients = Gradients(units, options, self.comms[LaneName.REDUCE], self.comms.get(LaneName.REPLICATE))
-        self.residency = Residency(self.units, options.prefetch, group.device)
+        gather = self.comms[LaneName.GATHER]
+        forget = gather.forget if isinstance(gather, TwoLevelCommunicator) else _nothing
+        self.residency = Residency(self.units, options.prefetch, group.device, forget)
         self.executor = self._make_executor()
         own = {group.comm, group.everyone, group.control.communicator}
         ledger = WireLedger([*self.comms.values(), *own])
@@ -156,6 +159,10 @@ class Engine:
 
 def _compute_range(kind: str, unit: str) -> nvtx.Scope:
     return nvtx.Scope("compute", unit, phase=kind)
+
+
+def _nothing() -> None:
+    """What a communicator that keeps nothing does when weights change."""
 
 
 def _release(lanes: backend.Lanes, handles: list[RemovableHandle]) -> None:

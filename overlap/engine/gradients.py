@@ -207,8 +207,7 @@ class Gradients:
             _deliver(bucket, source.view(-1))
             self._poison(bucket, source)
         else:
-            gradient = bucket.stretches[0].gradient()
-            self._comm.reduce_scatter(source, gradient, "reduce", accumulate=bucket.adds)
+            self._comm.reduce_scatter(source, bucket.take_reduced(), "reduce", accumulate=bucket.adds)
             self._poison(bucket, source)
 
     def _reduce_within_copy(self, bucket: Bucket, source: torch.Tensor) -> None:
@@ -256,6 +255,11 @@ class Gradients:
         for param, fact in zip(self.params, facts[: len(used)].tolist(), strict=True):
             param.used = bool(fact)
         return [n for n, fact in enumerate(facts[len(used) :].tolist()) if fact]
+
+    @property
+    def frozen_buckets(self) -> list[int]:
+        """Those of which nothing is trained in the backward that has been opened."""
+        return [number for number, bucket in enumerate(self.buckets) if bucket.missing == 0]
 
     @property
     def any_used(self) -> bool:

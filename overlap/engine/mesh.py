@@ -1,7 +1,8 @@
 """Which ranks a model is sharded over.
 
 A mesh of one dimension shards over all its ranks. One of two, ``[replicate, shard]``, is hybrid sharding: rows of it
-hold a copy of the model each, columns hold the same shard of every copy.
+hold a copy of the model each, columns hold the same shard of every copy. With ``masters="mesh"`` all ranks shard, as if
+the mesh had one dimension, and rows are only where parameters are gathered.
 """
 
 from __future__ import annotations
@@ -12,19 +13,20 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from overlap.comm.groups import control_channel
-from overlap.comm.meshes import communicator_over, compute_communicator, shard_dimension
+from overlap.comm.meshes import communicator_over, compute_communicator, flattened, ranks_of, shard_dimension
 from overlap.config import missing_launcher_variables
 from overlap.engine.build import ShardGroup
 from overlap.errors import ConfigError, StateError, message
 
 
-def shard_group(mesh: DeviceMesh | None, module: nn.Module) -> ShardGroup:
+def shard_group(mesh: DeviceMesh | None, module: nn.Module, *, over_mesh: bool = False) -> ShardGroup:
     """Resolve the mesh and open what building needs to talk over it. A collective.
 
     Args:
         mesh: ``[shard]`` or ``[replicate, shard]``; None means all ranks, on CUDA where there is one and the module is
             not kept on CPU.
         module: decides the device type when there is no mesh.
+        over_mesh: shard over all ranks of a mesh of two dimensions.
 
     Raises:
         StateError: torch.distributed is not initialised and no launcher has set its variables.
@@ -36,13 +38,18 @@ def shard_group(mesh: DeviceMesh | None, module: nn.Module) -> ShardGroup:
     device = torch.device(mesh.device_type)
     if device.type == "cuda":
         device = torch.device("cuda", torch.cuda.current_device())
-    everyone = tuple(mesh.mesh.flatten().tolist())
+    if over_mesh and mesh.ndim != 2:
+        cure = "pass mesh=init_device_mesh(device, (copies, ranks of a copy)), or leave masters out"
+        raise ConfigError(message("masters='mesh'", "come with a mesh of two dimensions", f"{mesh.ndim}", cure))
+    rows = mesh if over_mesh else None
+    mesh = flattened(mesh) if rows is not None else mesh
     return ShardGroup(
         mesh,
         device,
         compute_communicator(mesh),
-        communicator_over(mesh, everyone),
-        control_channel(shard_dimension(mesh), everyone),
+        communicator_over(mesh, ranks_of(mesh)),
+        control_channel(shard_dimension(mesh), ranks_of(mesh)),
+        rows,
     )
 
 

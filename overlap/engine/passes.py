@@ -272,6 +272,8 @@ class Passes:
         # First the executor: it waits for lanes that a failed backward may have left at work.
         self._executor.open_backward(reduce=self.requires_gradient_sync, replicate=self.requires_all_reduce)
         self._gradients.open_backward(reducing=self.requires_gradient_sync, replicating=self.requires_all_reduce)
+        for bucket in self._gradients.frozen_buckets:
+            self._executor.expect_nothing(bucket)
         end = partial(self.finish_backward)
         self._end = weakref.ref(end)
         _compat.at_end_of_backward(end)

@@ -20,7 +20,7 @@ Sharded = nn.Module | FSDPModule
 UNIT, ROOT, ENGINE, GROUP = "_overlap_unit", "_overlap_root", "_overlap_engine", "_overlap_group"
 
 # A unit that leaves an option at its default follows the root, except for these: they already shaped its shards.
-_SAME_EVERYWHERE = ("stage", "replicate_max_numel")
+_SAME_EVERYWHERE = ("stage", "replicate_max_numel", "masters")
 _OF_EACH_UNIT = ("param_dtype", "output_dtype", "cast_forward_inputs", "reshard_after_forward", "init", "init_fn")
 
 

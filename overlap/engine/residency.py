@@ -9,7 +9,7 @@ What a resident unit holds is old once weights have changed; the next pass gathe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -30,8 +30,18 @@ class Residency:
         followed: the ring lies along the order of forwards.
     """
 
-    def __init__(self, units: Sequence[Unit], prefetch: int, device: torch.device) -> None:
-        self._units, self._device = units, device
+    def __init__(
+        self, units: Sequence[Unit], prefetch: int, device: torch.device, on_change: Callable[[], None]
+    ) -> None:
+        """Place the units.
+
+        Args:
+            units: of the engine.
+            prefetch: as above.
+            device: of slots.
+            on_change: is told when weights have changed, before they are gathered.
+        """
+        self._units, self._device, self._on_change = units, device, on_change
         self.prefetch = prefetch
         self.epoch = self.generation = 0
         self.followed = False
@@ -58,6 +68,7 @@ class Residency:
         changed = [flat.refresh_shard() for unit in self._units for flat in unit.flats]
         if any(changed):
             self.generation += 1
+            self._on_change()
             self._cool()
 
     def begin(self) -> bool:

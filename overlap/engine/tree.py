@@ -25,6 +25,8 @@ def tensors_in(value: Any) -> list[Tensor]:
     """All tensors of a nested value, depth first."""
     if isinstance(value, Tensor):
         return [value]
+    if type(value) is tuple and all([isinstance(each, Tensor) for each in value]):  # noqa: C419 - once a unit and step
+        return list(value)
     return [each for each in _walk(value) if isinstance(each, Tensor)]
 
 

@@ -6,6 +6,7 @@ Per rank, P parameters of c bytes in compute and r bytes on the wire as gradient
     stage 1, 2 (c + r) P (N-1)/N       one gather and one reduce-scatter
     stage 3    (2 c + r) P (N-1)/N     two gathers; one where parameters stay after forward
     hybrid     + 2 r P/N (R-1)/R       shards are all-reduced over R copies of N ranks (stage 0: 2 r P)
+    masters over the mesh of N ranks in R rows: a gather is c P (N-R)/N, and once a step + c P (R-1)/N
 
 What a step really sends also depends on padding, on small parameters that are replicated (gradients all-reduced, never
 gathered), and on units that are still in their slot when backward needs them. Each is an item of the report, and
@@ -27,7 +28,7 @@ from overlap.schedule.op import Kind
 from overlap.schedule.plan import Plan
 from overlap.shard.unit import Unit
 
-PLANNED_KINDS = ("gather", "reduce", "replicated", "replicate")
+PLANNED_KINDS = ("gather", "refresh", "reduce", "replicated", "replicate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ def _gathers_by_formula(unit: Unit) -> int:
 def _formula(unit: Unit, options: ShardOptions, world: int) -> float:
     return sum(
         _gather_exact(unit, world, replicated) * _gathers_by_formula(unit)
+        + _refresh_exact(unit, world, replicated)
         + _reduce_exact(unit, options, world, replicated) * (1 if options.sharded else 2)
         for replicated in (False, True)
     )
@@ -122,7 +124,13 @@ def _formula(unit: Unit, options: ShardOptions, world: int) -> float:
 def _gather_exact(unit: Unit, world: int, replicated: bool) -> float:
     """One gather of a unit's sharded (or replicated) parameters, without padding."""
     flats = [flat for flat in unit.flats if flat.key.replicated is replicated]
-    return sum(flat.layout.numel * flat.key.compute_dtype.itemsize for flat in flats) * (world - 1) / world
+    return sum(flat.layout.numel * flat.key.compute_dtype.itemsize for flat in flats) * (world - unit.rows) / world
+
+
+def _refresh_exact(unit: Unit, world: int, replicated: bool) -> float:
+    """What crosses between rows of a mesh once a step, without padding."""
+    flats = [flat for flat in unit.flats if flat.key.replicated is replicated]
+    return sum(flat.layout.numel * flat.key.compute_dtype.itemsize for flat in flats) * (unit.rows - 1) / world
 
 
 def _reduce_exact(unit: Unit, options: ShardOptions, world: int, replicated: bool) -> float:
@@ -145,7 +153,10 @@ def _replicated(units: Sequence[Unit], options: ShardOptions, world: int, replic
     if not options.sharded:
         return 0.0
     reduced = sum(_reduce_exact(unit, options, world, True) for unit in units)
-    gathered = sum(_gather_exact(unit, world, True) * _gathers_by_formula(unit) for unit in units)
+    gathered = sum(
+        _gather_exact(unit, world, True) * _gathers_by_formula(unit) + _refresh_exact(unit, world, True)
+        for unit in units
+    )
     crossing = partial(_crossing_exact, units, options, replicas, small=True)
     return reduced - gathered + crossing(1) - crossing(world)
 
@@ -160,6 +171,8 @@ def _gather_difference(units: Sequence[Unit], plan: Plan, world: int) -> float:
 
 def _padding(units: Sequence[Unit], plan: Plan, options: ShardOptions, world: int) -> float:
     gathers = sum(op.bytes - _gather_exact(units[op.index], world, False) for op in plan.ops if op.kind is Kind.GATHER)
+    gathered = {op.index for op in plan.ops if op.kind is Kind.GATHER}
+    gathers += sum(units[n].refresh_bytes - _refresh_exact(units[n], world, False) for n in gathered)
     reductions = sum(op.bytes for op in plan.ops if op.kind is Kind.REDUCE)
     exact = sum(
         _reduce_exact(unit, options, world, replicated) * (1 if options.sharded and not replicated else 2)

@@ -17,7 +17,7 @@ from torch import Tensor
 from overlap.errors import ConfigError, message
 from overlap.optim.flat_optimizer import FlatOptimizer, Wanted, check_at_least
 from overlap.optim.moments import Moments
-from overlap.optim.updates import Group, runs_of, update
+from overlap.optim.updates import Group, options_of, runs_of, update
 from overlap.optim.verdict import Verdict
 
 
@@ -73,11 +73,18 @@ class AdamW(FlatOptimizer):
 
     def _update(self, verdict: Verdict, wanted: Sequence[Wanted]) -> list[dict[str, Any]]:
         """Launch it; the states that it concerns."""
-        runs = runs_of((group, flat, behind, state["step"] + 1) for group, flat, behind, state in wanted)
-        for flat, run in ((flat, run) for flat, its in runs.items() for run in its):
-            flat.in_order("update", run.nbytes(flat), partial(update, flat, run, verdict.scale, verdict.skip))
+        runs = [
+            (share.flat, run)
+            for share, groups, states in wanted
+            for run in runs_of(share, groups, [state["step"] + 1 for state in states])
+        ]
+        groups = {id(run.group): run.group for _, run in runs}
+        options = {key: options_of(group) for key, group in groups.items()}
+        for flat, run in runs:
+            job = partial(update, flat, run, options[id(run.group)], verdict.scale, verdict.skip)
+            flat.in_order("update", run.nbytes(flat), job)
             flat.updated = True
-        return [each.state for each in wanted]
+        return [state for each in wanted for state in each.states]
 
     def _check_group(self, group: Group) -> None:
         for name in ("lr", "eps", "weight_decay"):

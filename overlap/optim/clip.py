@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from overlap import _compat
 from overlap.errors import ConfigError, StateError, message
-from overlap.optim.chosen import Chosen, adopt_foreign_gradients, gradients_of
+from overlap.optim.members import Found, Members
 from overlap.optim.nonfinite import first_nonfinite
 from overlap.optim.norm import GradientNorm, NormOrder, global_norm
 from overlap.shard.flat import home_of
@@ -17,6 +18,8 @@ from overlap.shard.param import REPLACED_MARK
 
 # As torch.nn.utils.clip_grad_norm_: keeps the coefficient finite for a zero norm.
 CLIP_EPS = 1e-6
+
+_MEMBERS_MARK = "_overlap_clipped"  # on a public parameter: which ones were clipped with it
 
 
 @torch.no_grad()
@@ -51,15 +54,11 @@ def clip_grad_norm_(
     Source: ``torch.nn.utils.clip_grad_norm_``.
     """
     check_max_norm(max_norm)
-    parameters = _each_once(parameters)
-    chosen, plain = _sorted_out(parameters)
-    norm = _norm_of(chosen, plain, norm_type)
+    parameters = _listed(parameters)
+    norm, gradients = _measured(parameters, norm_type)
     if error_if_nonfinite:
         refuse_nonfinite(norm, parameters)
-    coefficient = clip_coefficient(norm, float(max_norm))
-    parts = [part for flat, params in chosen.items() for part in gradients_of(flat, params)]
-    for gradient in parts + _gradients(plain):
-        gradient.mul_(coefficient.to(gradient.device, gradient.dtype))
+    _scale(gradients, clip_coefficient(norm, float(max_norm)))
     return norm.values[0].float()
 
 
@@ -78,40 +77,44 @@ def grad_norm(parameters: Iterable[Tensor] | Tensor, norm_type: float = 2.0) -> 
         ConfigError: ``norm_type`` is not above 0, or a parameter is another engine's DTensor.
         StateError: a parameter that sharding has replaced.
     """
-    return _norm_of(*_sorted_out(_each_once(parameters)), norm_type).values[0].float()
+    norm, _ = _measured(_listed(parameters), norm_type)
+    return norm.values[0].float()
 
 
-def _norm_of(chosen: Chosen, plain: list[Tensor], norm_type: float) -> GradientNorm:
+def _measured(parameters: list[Tensor], norm_type: float) -> tuple[GradientNorm, list[Tensor]]:
+    """The norm, and the gradients that it is of."""
     order = NormOrder(float(norm_type))
     if not order.p > 0:
         raise ConfigError(message("norm_type", "be above 0", norm_type, "pass 2.0, or float('inf')"))
-    adopt_foreign_gradients(chosen)
-    gradients = _gradients(plain)
-    if not chosen and not gradients:
-        return GradientNorm(torch.zeros(2, dtype=torch.float64), ())
-    return global_norm(chosen, gradients, order)
+    found = _found(parameters)
+    for param in found.others:
+        _check_plain(param)
+    chosen = [share.with_gradient() for share in found.shares]
+    plain = [param.grad for param in found.others if param.grad is not None]
+    if not chosen and not plain:
+        return GradientNorm(torch.zeros(2, dtype=torch.float64), ()), []
+    return global_norm(chosen, plain, order), [part for share in chosen for part in share.gradients()] + plain
 
 
-def _gradients(plain: list[Tensor]) -> list[Tensor]:
-    return [param.grad for param in plain if param.grad is not None]
+def _listed(parameters: Iterable[Tensor] | Tensor) -> list[Tensor]:
+    return [parameters] if isinstance(parameters, Tensor) else list(parameters)
 
 
-def _each_once(parameters: Iterable[Tensor] | Tensor) -> list[Tensor]:
-    return list(dict.fromkeys([parameters] if isinstance(parameters, Tensor) else parameters))
+def _found(parameters: list[Tensor]) -> Found:
+    """What is sharded, by flat, and what is not; remembered with the first one, if that is sharded."""
+    members = Members()
+    if parameters and home_of(parameters[0]) is not None:
+        members = parameters[0].__dict__.setdefault(_MEMBERS_MARK, members)
+    return members.find(parameters)
 
 
-def _sorted_out(parameters: list[Tensor]) -> tuple[Chosen, list[Tensor]]:
-    """What is sharded, by flat, and what is not."""
-    chosen: Chosen = {}
-    plain: list[Tensor] = []
-    for param in parameters:
-        home = home_of(param)
-        if home is not None:
-            chosen.setdefault(home.flat, []).append(home.param)
-        else:
-            _check_plain(param)
-            plain.append(param)
-    return chosen, plain
+def _scale(gradients: list[Tensor], coefficient: Tensor) -> None:
+    """Multiply all of them by one number, in place; on CUDA in one launch for those that are alike."""
+    alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for gradient in gradients:
+        alike.setdefault((gradient.device, gradient.dtype), []).append(gradient)
+    for (device, dtype), same in alike.items():
+        _compat.multiply_each(same, coefficient.to(device, dtype).squeeze(0))
 
 
 def _check_plain(param: Tensor) -> None:
@@ -133,15 +136,20 @@ def clip_coefficient(norm: GradientNorm, max_norm: float) -> Tensor:
     return coefficient.masked_fill(norm.bad > 0, 1.0).float()
 
 
-def refuse_nonfinite(norm: GradientNorm, parameters: list[Tensor], when: str = "") -> None:
+def refuse_nonfinite(norm: GradientNorm, parameters: list[Tensor], when: Callable[[], str] = str) -> None:
     """Read the norm on the host; all ranks raise, or none.
+
+    Args:
+        norm: to be read.
+        parameters: whose norm it is.
+        when: gives words for the message.
 
     Raises:
         StateError: it is NaN or Inf; names the first gradient that is.
     """
     value, bad = norm.values.tolist()
     if bad:
-        got = f"{value}{when}, first in {first_nonfinite(parameters)}"
+        got = f"{value}{when()}, first in {first_nonfinite(parameters)}"
         raise StateError(message("gradient norm", "be finite", got, "lower the learning rate or skip the step"))
 
 

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from overlap.errors import ConfigError, message
-from overlap.optim.chosen import Chosen, adopt_foreign_gradients, chosen_of, home, is_inert
+from overlap.optim.chosen import Chosen, Share, home, is_inert, not_sharded
 from overlap.optim.clip import check_max_norm, refuse_nonfinite
 from overlap.optim.loss_scale import LossScaler
+from overlap.optim.members import Members
 from overlap.optim.moments import Moments
 from overlap.optim.norm import global_norm
 from overlap.optim.outcome import Outcome, Pending, known_at_once
@@ -24,12 +25,11 @@ from overlap.shard.param import ShardedParam
 
 
 class Wanted(NamedTuple):
-    """A parameter that is to be updated, since it has a gradient."""
+    """Parameters of one flat that are to be updated, since they have gradients; their groups and states in order."""
 
-    group: Group
-    flat: Flat
-    behind: ShardedParam
-    state: dict[str, Any]
+    share: Share
+    groups: list[Group]
+    states: list[dict[str, Any]]
 
 
 class FlatOptimizer(torch.optim.Optimizer, ABC):
@@ -71,7 +71,7 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
         self.clipped_grad_norm: Tensor | None = None
         self.skipped: Tensor | None = None
         self._skipped_steps = self._taken_steps = 0
-        self._moments = moments
+        self._moments, self._members = moments, Members()
         self._pending: Pending | None = None
         super().__init__(params, defaults)
 
@@ -133,13 +133,13 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
         if not self.state and asked_by_torch():
             return loss  # its helpers take a step to see what state there is: reading must change nothing
         self.settle()
-        chosen = chosen_of(self._params)
-        if chosen:
-            self._moments.check_newest(chosen)
-            adopt_foreign_gradients(chosen)
+        shares = self._shares()
+        if shares:
+            self._moments.check_newest(share.flat for share in shares)
+            chosen = [share.with_gradient() for share in shares]
             scaler = scaler if scaler is not None and scaler.enabled else None
             verdict = self._judge(chosen, grad_scale, skip, scaler)
-            states = self._update(verdict, self._wanted())
+            states = self._update(verdict, self._wanted(chosen))
             self._count(verdict, states, chosen, scaler, quiet=skip is not None)
         return loss
 
@@ -160,21 +160,49 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
         if scaler is not None:
             scaler.note(norm.bad)
         elif self.error_if_nonfinite:
-            refuse_nonfinite(norm, self._params, f" at update {self._next_update}")
+            refuse_nonfinite(norm, self._params, lambda: f" at update {self._next_update()}")
         return judge(norm, factor, flag, self.max_grad_norm)
 
-    def _wanted(self) -> list[Wanted]:
-        homes = [(group, *home(param)) for group, param in self._members if param.grad is not None]
-        return [Wanted(group, flat, behind, self._state_of(flat, behind)) for group, flat, behind in homes]
+    def _wanted(self, chosen: Chosen) -> list[Wanted]:
+        groups = [group for group in self.param_groups for _ in group["params"]]
+        states = self._states(chosen)
+        return [
+            Wanted(share, [groups[at] for at in share.positions], [states[at] for at in share.positions])
+            for share in chosen
+            if share.params
+        ]
 
-    @property
-    def _members(self) -> list[tuple[Group, Tensor]]:
-        """Parameters that can be trained at all, with their groups."""
-        return [(group, param) for group in self.param_groups for param in group["params"] if not is_inert(param)]
+    def _states(self, chosen: Chosen) -> list[dict[str, Any]]:
+        """Of all parameters as they are counted; begun now for those that were frozen until now."""
+        states = self._states_there()
+        if all(states):
+            return states
+        late = [
+            (share.flat, behind)
+            for share in chosen
+            for at, behind in zip(share.positions, share.params, strict=True)
+            if not states[at]
+        ]
+        for flat, behind in late:
+            self._state_of(flat, behind)
+        return self._states_there() if late else states
+
+    def _states_there(self) -> list[dict[str, Any]]:
+        if self._members.are(self.state):  # asking for each takes a hash in Python
+            return [*self.state.values()]
+        return [self.state.get(param, {}) for param in self._params]
+
+    def _shares(self) -> list[Share]:
+        """Of the flats, what is to be trained."""
+        found = self._members.find(self._params)
+        for param in found.others:
+            if not is_inert(param):
+                raise not_sharded(param)
+        return found.shares
 
     @property
     def _params(self) -> list[Tensor]:
-        return [param for _, param in self._members]
+        return [param for group in self.param_groups for param in group["params"]]
 
     def _state_of(self, flat: Flat, behind: ShardedParam) -> dict[str, Any]:
         """Its state, begun now if the parameter was frozen until now."""
@@ -227,7 +255,6 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
         self.settle()
         return self._skipped_steps
 
-    @property
     def _next_update(self) -> int:
         """For messages: by the steps that parameters have seen, else since this optimizer was built."""
         return 1 + max((state["step"] for state in self.state.values() if "step" in state), default=self._taken_steps)
@@ -236,9 +263,14 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop gradients, also those that ``no_sync`` has accumulated and no backward has reduced yet."""
-        super().zero_grad(set_to_none)
-        for param in self._params:
-            home(param).param.discard = True
+        if set_to_none:
+            for param in self._params:
+                param.grad = None
+        else:
+            super().zero_grad(set_to_none)
+        for share in self._shares():
+            for behind in share.params:
+                behind.discard = True
 
     def state_dict(self) -> dict[str, Any]:
         """State per parameter name: ``{"state": {fqn: {...}}, "param_groups": [{..., "params": [fqn]}]}``.
@@ -270,7 +302,7 @@ def _evaluate(closure: Callable[[], Any] | None) -> Any:
 
 
 def _device_of(chosen: Chosen) -> torch.device:
-    return next(iter(chosen)).master.device
+    return chosen[0].flat.master.device
 
 
 def check_at_least(name: str, value: Any, least: float) -> None:

@@ -35,6 +35,8 @@ def install() -> None:
 
 
 def _refuse_replaced(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    if isinstance(optimizer, FlatOptimizer):  # which takes no other parameters than those that replace them
+        return
     for group in optimizer.param_groups:
         for param in group["params"]:
             if REPLACED_MARK in param.__dict__:

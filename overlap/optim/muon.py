@@ -115,7 +115,11 @@ class Muon(FlatOptimizer):
 
     def _update(self, verdict: Verdict, wanted: Sequence[Wanted]) -> list[dict[str, Any]]:
         """Launch it; nobody counts steps."""
-        matrices = [Matrix(each.group, each.flat, each.behind) for each in wanted]
+        matrices = [
+            Matrix(group, each.share.flat, behind)
+            for each in wanted
+            for group, behind in zip(each.groups, each.share.params, strict=True)
+        ]
         if not matrices:
             return []
         dtype = self.ns_dtype or compute_dtype(matrices[0].flat.master.device)

@@ -18,10 +18,9 @@ from torch import Tensor
 
 from overlap import ops
 from overlap.comm.collective import Communicator
-from overlap.optim.chosen import Chosen, comm_of, gradients_of
+from overlap.optim.chosen import Chosen, Share, comm_of
 from overlap.optim.order import ComputeOrder
 from overlap.shard.flat import Flat
-from overlap.shard.param import ShardedParam
 from overlap.shard.piece import Piece
 
 
@@ -89,16 +88,17 @@ def global_norm(chosen: Chosen, plain: Sequence[Tensor] = (), order: NormOrder =
     """Norm of all gradients of some parameters. A collective, in the order of compute.
 
     Args:
-        chosen: of one sharded model; those without gradient count nothing.
+        chosen: of one sharded model.
         plain: gradients that are whole, and equal, on every rank; at least one where nothing is chosen.
         order: of the norm.
     """
-    comm = comm_of(chosen) if chosen else None
+    comm = comm_of(share.flat for share in chosen) if chosen else None
     first = comm is None or comm.rank == 0
-    parts = [part for flat in chosen for part in _parts_of(flat, chosen[flat], first)]
-    parts += [_Part(grad.reshape(-1), first, None) for grad in plain if grad.numel()]
-    flat = next(iter(chosen), None)
-    result = torch.zeros(2, dtype=torch.float64, device=flat.master.device if flat is not None else plain[0].device)
+    parts = [part for share in chosen for part in _parts_of(share, first)]
+    flat = chosen[0].flat if chosen else None
+    device = flat.master.device if flat is not None else plain[0].device
+    parts += [_Part(grad.reshape(-1).to(device), first, None) for grad in plain if grad.numel()]
+    result = torch.zeros(2, dtype=torch.float64, device=device)
     run = partial(_norm_into, result, parts, order, comm)
     if flat is None:
         run()
@@ -107,10 +107,10 @@ def global_norm(chosen: Chosen, plain: Sequence[Tensor] = (), order: NormOrder =
     return GradientNorm(result, tuple(part.flat for part in parts))
 
 
-def _parts_of(flat: Flat, params: Sequence[ShardedParam], first: bool) -> Iterator[_Part]:
-    counts = first or not flat.key.replicated
-    for gradient in gradients_of(flat, params):
-        yield _Part(gradient if gradient.ndim == 1 else gradient.reshape(-1), counts, flat)
+def _parts_of(share: Share, first: bool) -> Iterator[_Part]:
+    counts = first or not share.flat.key.replicated
+    for gradient in share.gradients():
+        yield _Part(gradient if gradient.ndim == 1 else gradient.reshape(-1), counts, share.flat)
 
 
 def place_of(flat: Flat | None) -> str:
@@ -125,8 +125,10 @@ def place_of(flat: Flat | None) -> str:
 def _norm_into(result: Tensor, parts: Sequence[_Part], order: NormOrder, comm: Communicator | None) -> None:
     device, rows = result.device, max(1, len(parts))
     partials = torch.zeros(2, rows, 2, dtype=torch.float64, device=device)  # counted here, and elsewhere
-    for part, *outs in zip(parts, *(kind.unbind() for kind in partials), strict=False):
-        order.measure(part.values.to(device), outs[not part.counts])
+    counted = all(part.counts for part in parts)
+    outs = [kind.unbind() for kind in (partials[:1] if counted else partials)]
+    for row, part in enumerate(parts):
+        order.measure(part.values, outs[not part.counts][row])
     numbers = torch.arange(1, rows + 1, dtype=torch.float64, device=device)
     # The last one that is bad: backward meets it first.
     bad = (partials[..., 1].amax(0) * numbers).amax()

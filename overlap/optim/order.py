@@ -6,12 +6,12 @@ On CUDA that is the current stream. Their spans and NVTX ranges come from the la
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from overlap.nvtx import Scope
-from overlap.schedule.lanes import ComputeLane, Job
+from overlap.schedule.lanes import NO_SCOPE, ComputeLane, Job
 from overlap.schedule.trace import ComputeTrace
 
 
@@ -32,7 +32,7 @@ class ComputeOrder:
             nbytes: of memory that it reads and writes.
             run: the work.
         """
-        scope: AbstractContextManager[Any] = nullcontext()
+        scope: AbstractContextManager[Any] = NO_SCOPE
         if self.nvtx:
             scope = Scope("update", self.unit, phase=kind, bytes=nbytes)
         if self.trace is not None:

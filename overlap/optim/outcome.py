@@ -10,6 +10,7 @@ before those of the next update are made; while the host waits for them, if it m
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from overlap.errors import message
-from overlap.optim.chosen import chosen_of, comm_of
+from overlap.optim.chosen import comm_of
 from overlap.optim.loss_scale import LossScaler
 from overlap.optim.nonfinite import first_nonfinite
 from overlap.optim.norm import place_of
@@ -98,12 +99,12 @@ class Pending:
                 state["step"] += 1
         return numbers
 
-    def explain(self, numbers: Numbers, update: int) -> None:
+    def explain(self, numbers: Numbers, update: Callable[[], int]) -> None:
         """Tell scaler and user how it went.
 
         Args:
             numbers: what ``count`` gave.
-            update: number of the update that was tried, for messages.
+            update: gives the number of the update that was tried, for messages.
 
         Raises:
             StateError: gradients overflowed at the minimum of a scaler that raises then.
@@ -111,10 +112,10 @@ class Pending:
         if self.scaler is not None:
             self.scaler.observe(numbers.loss_scale)
         if numbers.place:
-            self._complain(numbers, f"a norm of {numbers.norm} at update {update}")
+            self._complain(numbers, f"a norm of {numbers.norm} at update {update()}")
 
     def _complain(self, numbers: Numbers, what: str) -> None:
-        first_rank = comm_of(chosen_of(self.params)).rank == 0
+        first_rank = comm_of(flat for flat in self.places if flat is not None).rank == 0
         if self.scaler is not None:
             self.scaler.overflowed(
                 numbers.loss_scale,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from overlap import ops
+from overlap.optim.chosen import Share, gradient_of
 from overlap.shard.flat import Flat
-from overlap.shard.param import ShardedParam, local_rows
+from overlap.shard.param import ShardedParam
 
 # Alignment padding between neighbours is zero in every buffer, and an update leaves it zero.
 _GAP = 128
@@ -35,6 +35,11 @@ class Run:
     start: int
     end: int
 
+    def of(self, buffer: Tensor) -> Tensor:
+        """This part of one of the flat's buffers."""
+        whole = self.end - self.start == buffer.numel()
+        return buffer if whole else buffer.narrow(0, self.start, self.end - self.start)
+
     def nbytes(self, flat: Flat) -> int:
         """Memory traffic of one update: master and moments read and written, gradient read, shard written."""
         shard = 0 if flat.shard is flat.master else flat.shard.itemsize
@@ -42,15 +47,20 @@ class Run:
         return (self.end - self.start) * (2 * 3 * flat.master.itemsize + grad + shard)
 
 
-def runs_of(wanted: Iterable[tuple[Group, Flat, ShardedParam, int]]) -> dict[Flat, list[Run]]:
+def runs_of(share: Share, groups: Sequence[Group], steps: Sequence[int]) -> list[Run]:
     """Join neighbours.
 
     Args:
-        wanted: group, flat, parameter and number of this step of what is to be updated, in any order.
+        share: what is to be updated.
+        groups: of each parameter.
+        steps: number of this step, likewise.
     """
-    runs: dict[Flat, list[Run]] = {}
-    for group, flat, behind, step in sorted(wanted, key=lambda each: each[2].layout.offset):
-        _extend(runs.setdefault(flat, []), behind, group, step)
+    if share.whole and len({*map(id, groups)}) == 1 == len({*steps}):
+        return [Run(groups[0], steps[0], 0, share.flat.layout.shard_numel)]
+    runs: list[Run] = []
+    members = zip(share.params, groups, steps, strict=True)
+    for behind, group, step in sorted(members, key=lambda each: each[0].layout.offset):
+        _extend(runs, behind, group, step)
     return runs
 
 
@@ -63,41 +73,39 @@ def _extend(runs: list[Run], behind: ShardedParam, group: Group, step: int) -> N
         runs.append(Run(group, step, start, end))
 
 
-def update(flat: Flat, run: Run, scale: Tensor | None, skip: Tensor | None) -> None:
+def options_of(group: Group) -> dict[str, Any]:
+    """What a group says, as ``ops.adamw`` takes it: read once per step, since a rate may be a tensor."""
+    beta1, beta2 = group["betas"]
+    numbers = {
+        "lr": group["lr"],
+        "beta1": beta1,
+        "beta2": beta2,
+        "eps": group["eps"],
+        "weight_decay": group["weight_decay"],
+    }
+    return {**{name: float(number) for name, number in numbers.items()}, "maximize": group["maximize"]}
+
+
+def update(flat: Flat, run: Run, options: dict[str, Any], scale: Tensor | None, skip: Tensor | None) -> None:
     """Launch AdamW over one run.
 
     Args:
         flat: its buffers.
         run: which part of them.
+        options: of its group.
         scale: fp32 ``[1]``, multiplies gradients.
         skip: ``[1]``; nonzero leaves all buffers as they are.
     """
-    group, grads = run.group, flat.grad if flat.grad is not None else _gathered_gradient(flat)
-    buffers = (flat.master, flat.exp_avg, flat.exp_avg_sq, grads)
-    master, exp_avg, exp_avg_sq, grad = (buffer[run.start : run.end] for buffer in buffers if buffer is not None)
-    shard = None if flat.shard is flat.master else flat.shard[run.start : run.end]
+    assert flat.exp_avg is not None
+    assert flat.exp_avg_sq is not None
     ops.adamw(
-        master,
-        exp_avg,
-        exp_avg_sq,
-        grad,
-        shard,
-        lr=float(group["lr"]),
-        beta1=float(group["betas"][0]),
-        beta2=float(group["betas"][1]),
-        eps=float(group["eps"]),
-        weight_decay=float(group["weight_decay"]),
+        run.of(flat.master),
+        run.of(flat.exp_avg),
+        run.of(flat.exp_avg_sq),
+        run.of(gradient_of(flat)),
+        None if flat.shard is flat.master else run.of(flat.shard),
+        **options,
         step=run.step,
         grad_scale=scale,
         skip=skip,
-        maximize=group["maximize"],
     )
-
-
-def _gathered_gradient(flat: Flat) -> Tensor:
-    """No backward has been here: gradients are where the user has set them."""
-    grads = torch.zeros_like(flat.master)
-    for param in flat.params:
-        if param.public.grad is not None:
-            local_rows(grads, param.layout, flat.rank).copy_(param.rows_of(param.public.grad))
-    return grads

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from overlap.errors import ConfigError, message
+from overlap.optim.chosen import gradient_of
 from overlap.optim.owners import MatrixShape
 from overlap.optim.updates import Group
 from overlap.shard.flat import Flat
@@ -102,7 +103,7 @@ class Matrix:
         assert self.flat.exp_avg is not None
         momentum = float(self.group["momentum"])
         buffer = self.flat.exp_avg.narrow(0, self.layout.offset, self.layout.chunk)
-        grad = self._gradient().to(buffer.dtype)
+        grad = gradient_of(self.flat).narrow(0, self.layout.offset, self.layout.chunk).to(buffer.dtype)
         grad = grad if scale is None else grad * scale
         fresh = buffer.lerp(grad, 1 - momentum)
         buffer.copy_(fresh if skip is None else torch.where(skip, buffer, fresh))
@@ -124,13 +125,3 @@ class Matrix:
         if flat.shard is not flat.master:
             local_rows(flat.shard.data, self.layout, flat.rank).copy_(master)
         flat.updated = True
-
-    def _gradient(self) -> Tensor:
-        """As it is stored, ``[chunk]``."""
-        if self.flat.grad is not None:
-            return self.flat.grad.narrow(0, self.layout.offset, self.layout.chunk)
-        shown = self.behind.public.grad  # no backward has been here: the user has set it
-        assert shown is not None
-        stored = self.flat.master.new_zeros(self.layout.chunk)
-        self.rows_in(stored).copy_(self.behind.rows_of(shown))
-        return stored

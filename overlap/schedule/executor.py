@@ -123,6 +123,10 @@ class Executor:
         """
         self._reductions.open(reduce=reduce, replicate=replicate)
 
+    def expect_nothing(self, bucket: int) -> None:
+        """A bucket gets no gradient in this backward: it leaves with the one behind it, which need not wait for it."""
+        self._reductions.complete(bucket)
+
     def ready(self, bucket: int) -> None:
         """All gradients of a bucket are there: reduce it, and those behind it in order that waited for it."""
         self._reductions.complete(bucket)
@@ -205,7 +209,7 @@ class Executor:
     def _advance(self, position: Position) -> bool:
         """Issue everything up to the position's op; False if the plan has none ahead."""
         found = self._find(position)
-        if found is None or self._would_close_open_unit(found):
+        if found is None or (found > self._cursor and self._would_close_open_unit(found)):
             return False
         for op in self._track[self._cursor : found]:
             if op.kind is Kind.GATHER:

@@ -11,11 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 from overlap.comm.label import Label, Labelled
 from overlap.errors import StateError, message
+
+NO_SCOPE = nullcontext()
+"""Around work that nobody marks; it may be entered any number of times."""
 
 
 class Event(Protocol):
@@ -45,19 +49,7 @@ class Job:
     unit: str = ""
     bytes: int = 0
     run: Callable[[], None] | None = None
-    scope: AbstractContextManager[Any] = field(default_factory=nullcontext)
-
-    purpose: Label = field(init=False, compare=False, repr=False)
-    """What its collectives are for, for errors and for the matching of calls.
-
-    The ranks match calls by event, too, since a unit may have several buckets. Events are counted within a pass, so
-    that a second gather is ``gathered:3#2`` where the plan is followed and ``gathered:3`` where it was not.
-    """
-
-    def __post_init__(self) -> None:
-        """Put the purpose into words once: a job runs every step."""
-        purpose = f"'{self.unit or '(root)'}' ({self.event.partition('#')[0]})"
-        object.__setattr__(self, "purpose", Label(purpose, purpose))
+    scope: AbstractContextManager[Any] = NO_SCOPE
 
     @property
     def label(self) -> str:
@@ -67,7 +59,18 @@ class Job:
 
 def labelled_for(job: Job) -> AbstractContextManager[None]:
     """Say what the collectives of a job are for: its unit or bucket."""
-    return Labelled(job.purpose)
+    return Labelled(_purpose(job.unit, job.event))
+
+
+@lru_cache(maxsize=2**16)
+def _purpose(unit: str, event: str) -> Label:
+    """In words, for errors and for the matching of calls.
+
+    The ranks match calls by event, too, since a unit may have several buckets. Events are counted within a pass, so
+    that a second gather is ``gathered:3#2`` where the plan is followed and ``gathered:3`` where it was not.
+    """
+    purpose = f"'{unit or '(root)'}' ({event.partition('#')[0]})"
+    return Label(purpose, purpose)
 
 
 class Watch(Protocol):

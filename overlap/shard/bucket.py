@@ -54,6 +54,7 @@ class Bucket:
         holds_partial: ``partial`` has such sums.
         crossing: what the running reduction sends between copies.
         adds: the running reduction adds to the gradient instead of replacing it.
+        reduced: where this rank's row of a sharded bucket goes; made when first needed.
         missing: parameters whose gradient has not arrived in the running backward.
         packed: it has been packed in the running backward.
     """
@@ -73,6 +74,7 @@ class Bucket:
     holds_partial: bool = False
     crossing: Tensor | None = None
     adds: bool = False
+    reduced: Tensor | None = None
     missing: int = 0
     packed: bool = False
 
@@ -121,6 +123,12 @@ class Bucket:
     def take_zeros(self, numel: int, dtype: torch.dtype) -> Tensor:
         """New memory ``[numel]`` on its device."""
         return torch.zeros(numel, dtype=dtype, device=self.stretches[0].flat.master.device)
+
+    def take_reduced(self) -> Tensor:
+        """The stretch of a flat's gradient that a sharded bucket is reduced into."""
+        if self.reduced is None:
+            self.reduced = self.stretches[0].gradient()
+        return self.reduced
 
     def share(self, memory: Tensor) -> None:
         """Let it take turns with others on memory of ``[world * width]`` elements or more."""

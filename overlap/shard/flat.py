@@ -158,12 +158,11 @@ class Home(NamedTuple):
 
 def home_of(parameter: Tensor) -> Home | None:
     """Flat and sharded parameter behind a public face; None for any other parameter, and once the model is gone."""
-    flat, param = (ref() for ref in parameter.__dict__.get(_HOME_MARK, (_nothing, _nothing)))
+    mark = parameter.__dict__.get(_HOME_MARK)
+    if mark is None:
+        return None
+    flat, param = mark[0](), mark[1]()
     return Home(flat, param) if flat is not None and param is not None else None
-
-
-def _nothing() -> None:
-    """What a dead reference gives."""
 
 
 def empty_flat(key: FlatKey, layout: FlatLayout, rank: int, device: torch.device, mesh: DeviceMesh) -> Flat:

@@ -113,12 +113,13 @@ class ShardedParam:
             grad = grad.redistribute(placements=self.public.placements)
         return grad.to_local()
 
-    def take_shown_gradient(self) -> None:
-        """Copy a gradient that the user has put in place of ours into our memory, and show that."""
+    def take_shown_gradient(self) -> bool:
+        """Whether a gradient is shown; one that the user has put in place of ours is copied into our memory first."""
         shown = self.public.grad
-        if shown is not None and shown is not self.gradient and self.gradient is not None:
+        if shown is not self.gradient and shown is not None and self.gradient is not None:
             self.gradient.to_local().copy_(self.rows_of(shown))
             self.public.grad = self.gradient
+        return shown is not None
 
     def show_public(self) -> None:
         """Register the sharded face."""

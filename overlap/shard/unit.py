@@ -29,6 +29,7 @@ class Unit:
         reshard_after_forward: full parameters leave after forward; at first as in ``options``.
         reshard_after_backward: they leave after backward.
         held: they were brought by hand and stay until they are let go by hand.
+        rows: of the mesh, within which it is gathered: what comes from other rows is kept.
         own_slot: it has been held before, and keeps the memory for it.
         pieces: what one gather moves, once ``place`` has been called.
     """
@@ -44,6 +45,7 @@ class Unit:
     reshard_after_backward: bool = True
     held: bool = False
     own_slot: bool = False
+    rows: int = 1
     pieces: tuple[Piece, ...] = ()
     slot: Slot | None = None
     _params: tuple[ShardedParam, ...] = field(default=())
@@ -85,9 +87,18 @@ class Unit:
 
     @property
     def gather_bytes(self) -> int:
-        """Bytes this rank sends for one gather."""
+        """Bytes this rank sends for one gather, of chunks that have not changed since the last."""
         return sum(
-            flat.key.compute_dtype.itemsize * param.layout.chunk * (flat.layout.world - 1)
+            flat.key.compute_dtype.itemsize * param.layout.chunk * (flat.layout.world - self.rows)
+            for flat in self.sharded_flats
+            for param in flat.params
+        )
+
+    @property
+    def refresh_bytes(self) -> int:
+        """Bytes this rank sends to other rows of the mesh when what it gives to gathers has changed."""
+        return sum(
+            flat.key.compute_dtype.itemsize * param.layout.chunk * (self.rows - 1)
             for flat in self.sharded_flats
             for param in flat.params
         )

@@ -61,7 +61,7 @@ class VerifySettings:
 
     def shard_options(self) -> dict[str, Any]:
         """Arguments of ``overlap.shard`` but for the unit."""
-        options: dict[str, Any] = {"stage": self.stage, **dict(map(_parsed, self.options))}
+        options: dict[str, Any] = {"stage": self.stage, **dict(map(parse_option, self.options))}
         if self.param_dtype is not None:
             options["param_dtype"] = DTYPES[self.param_dtype]
         return options
@@ -77,8 +77,12 @@ class VerifySettings:
         return cls(**{**given, "options": tuple(given["options"])})
 
 
-def _parsed(option: str) -> tuple[str, Any]:
-    """``prefetch=2`` -> ``("prefetch", 2)``."""
+def parse_option(option: str) -> tuple[str, Any]:
+    """``prefetch=2`` -> ``("prefetch", 2)``.
+
+    Raises:
+        ConfigError: it is not ``NAME=VALUE``.
+    """
     name, equals, text = option.partition("=")
     name = name.strip().replace("-", "_")
     if not equals or not name:

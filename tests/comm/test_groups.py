@@ -1,5 +1,5 @@
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -10,7 +10,7 @@ from support.ranks import Ranks
 
 from overlap import _compat
 from overlap.comm.collective import Communicator
-from overlap.comm.groups import communicator_for, lane_group
+from overlap.comm.groups import communicator_for, lane_group, transport
 from overlap.comm.pairwise import PairwiseCommunicator
 from overlap.errors import ConfigError, StateError
 
@@ -128,3 +128,20 @@ def _two_communicators_on_one_group() -> None:
 @pytest.mark.parametrize("crossing", [_two_lanes, _two_communicators_on_one_group])
 def test_lanes_do_not_interfere(ranks: Ranks, crossing: Callable[[], None]) -> None:
     ranks(3, crossing)
+
+
+def _open_through_a_transport() -> tuple[list[tuple[str, list[int]]], bool, bool]:
+    asked: list[tuple[str, list[int]]] = []
+
+    def make(lane: str, members: Sequence[int], usual: Callable[[], Communicator]) -> Communicator:
+        asked.append((lane, list(members)))
+        return usual()
+
+    with transport(make):
+        inside = communicator_for(None, "carried", "cpu")
+    communicator_for(None, "carried", "cpu")
+    return asked, isinstance(inside, PairwiseCommunicator), len(asked) == 1
+
+
+def test_within_a_transport_it_opens_communicators_and_not_after(ranks: Ranks) -> None:
+    assert ranks(2, _open_through_a_transport) == [([("carried", [0, 1])], True, True)] * 2

@@ -1,9 +1,12 @@
 """Frozen parameters: gathered and used like others, never updated, and still there for the gradients of inputs."""
 
 import pytest
+from support.chain import data, sharded_chain
 from support.pair import Pair
 from support.ranks import Ranks
 from torch import nn
+
+import overlap
 
 STAGES = (0, 1, 2, 3)
 
@@ -40,3 +43,20 @@ def _trains_the_rest(stage: int) -> None:
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_rest_trains_as_in_one_process(ranks: Ranks, stage: int) -> None:
     ranks(2, _trains_the_rest, stage)
+
+
+def _frozen_later() -> None:
+    model = sharded_chain(replicate_max_numel=0)
+    engine = overlap.engine_of(model)
+    for step in range(4):
+        model.blocks[-1].requires_grad_(step < 2)  # its buckets are the first to leave
+        model(data(step)).square().mean().backward()
+        model.zero_grad()
+    issued = engine.executor.issued
+    behind = next(n for n, bucket in enumerate(engine.gradients.buckets) if bucket.name == "blocks.1")
+    first_block = next(n for n, unit in enumerate(engine.units) if unit.name == "blocks.0")
+    assert issued.index(f"reduced:{behind}") < issued.index(f"backward:{first_block}")
+
+
+def test_a_bucket_that_is_frozen_again_does_not_hold_up_those_behind_it(ranks: Ranks) -> None:
+    ranks(2, _frozen_later)

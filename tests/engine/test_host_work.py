@@ -31,22 +31,47 @@ def _in_units(count: int) -> nn.Module:
     return nn.Sequential(*(Many(1) for _ in range(count)))
 
 
+class Training:
+    """Steps that follow a plan."""
+
+    def __init__(self, shape: str, count: int, stage: int) -> None:
+        build = {"parameters": _in_one_unit, "units": _in_units}[shape]
+        # A bucket each, sharded by rows: nothing is merged away.
+        options = {"stage": stage, "unit": Many, "bucket_bytes": 1, "replicate_max_numel": 0}
+        self.model = overlap.shard(build(count), **options)
+        self.params = list(self.model.parameters())
+        self.update = overlap.AdamW(self.params, max_grad_norm=1.0)
+        for _ in range(3):
+            self.step()
+
+    def step(self) -> None:
+        self.backward()
+        self.apply()
+
+    def backward(self) -> None:
+        self.model(data()).square().mean().backward()
+
+    def apply(self) -> None:
+        self.update.step()
+        self.update.zero_grad()
+
+    def clip_and_apply(self) -> None:
+        overlap.clip_grad_norm_(self.params, 1.0)
+        self.apply()
+
+
 def _calls(shape: str, count: int, stage: int) -> int:
     """Python calls of a planned step: forward, backward and update."""
-    build = {"parameters": _in_one_unit, "units": _in_units}[shape]
-    # A bucket each, sharded by rows: nothing is merged away.
-    options = {"stage": stage, "unit": Many, "bucket_bytes": 1, "replicate_max_numel": 0}
-    model = overlap.shard(build(count), **options)
-    update = overlap.AdamW(model.parameters(), max_grad_norm=1.0)
+    return python_calls(Training(shape, count, stage).step)
 
-    def step() -> None:
-        model(data()).square().mean().backward()
-        update.step()
-        update.zero_grad()
 
-    for _ in range(3):
-        step()
-    return python_calls(step)
+def _calls_with_gradients(shape: str, count: int) -> int:
+    """Python calls after backward: clipping by hand, an update that clips, and what forgets the gradients."""
+    training = Training(shape, count, 3)
+    for _ in range(2):
+        training.backward()
+        calls = python_calls(training.clip_and_apply)
+    return calls
 
 
 @pytest.mark.parametrize("shape", ["parameters", "units"])
@@ -61,4 +86,13 @@ def test_a_parameter_costs_few_calls(ranks: Ranks) -> None:
     """A budget, so that a change that doubles it is noticed: calls of Python functions per parameter and step."""
     few, many = (ranks(1, _calls, "parameters", count, 3)[0] for count in (20, 120))
     print(f"{(many - few) / 100:.0f} calls per parameter, a bucket each")
-    assert (many - few) / 100 < 150
+    assert (many - few) / 100 < 120
+
+
+def test_clipping_and_update_cost_few_calls(ranks: Ranks) -> None:
+    """A look at each gradient by either, and a launch for each unit, whatever the number of parameters in it."""
+    budgets = {"parameters": 3, "units": 110}
+    for shape, budget in budgets.items():
+        few, many = (ranks(1, _calls_with_gradients, shape, count)[0] for count in (20, 120))
+        print(f"{(many - few) / 100:.1f} calls for each of the {shape}")
+        assert (many - few) / 100 < budget

@@ -230,7 +230,7 @@ def test_a_cast_after_sharding_is_refused_and_no_change_is_none(ranks: Ranks) ->
 def _own_wishes() -> None:
     net = chain()
     for number, block in enumerate(net.blocks):
-        overlap.fully_shard(block, prefetch=3 if number else 1, replicate_max_numel=WIDTH)
+        overlap.fully_shard(block, prefetch=3 if number else 2, replicate_max_numel=WIDTH)
     model = overlap.fully_shard(net, replicate_max_numel=WIDTH)
     with clear_error(overlap.ConfigError, "prefetch", "blocks.1"):
         model(data())

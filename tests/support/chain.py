@@ -45,7 +45,9 @@ def chain(make: Callable[[], nn.Module] = Block) -> Chain:
 
 def sharded_chain(make: Callable[[], nn.Module] = Block, **options: Any) -> Chain:
     """Every block a unit; freed slots are poisoned, matrices sharded."""
-    return overlap.shard(chain(make), unit="blocks.*", **{"replicate_max_numel": WIDTH, "poison": True, **options})
+    return overlap.shard(
+        chain(make), unit="blocks.*", **{"replicate_max_numel": WIDTH, "poison": True, "prefetch": 1, **options}
+    )
 
 
 def data(step: int = 0, rank: int | None = None) -> Tensor:

@@ -49,7 +49,7 @@ def seeded() -> Matrices:
 
 def sharded(**options: Any) -> Matrices:
     """Every child a unit; vectors are replicated, matrices are not."""
-    return overlap.shard(seeded(), unit="*", **{"replicate_max_numel": 37, "poison": True, **options})
+    return overlap.shard(seeded(), unit="*", **{"replicate_max_numel": 37, "poison": True, "prefetch": 1, **options})
 
 
 def groups_of(model: nn.Module, **first: Any) -> list[dict[str, Any]]:

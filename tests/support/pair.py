@@ -21,7 +21,7 @@ Loss = Callable[[nn.Module, int, int], Tensor]
 
 def shard_blocks(model: Model, **options: Any) -> Model:
     """Each block a unit, the rest another; matrices sharded, the small parameters of blocks replicated."""
-    return overlap.shard(model, unit=Block, **{"replicate_max_numel": SMALL, **options})
+    return overlap.shard(model, unit=Block, **{"replicate_max_numel": SMALL, "prefetch": 1, **options})
 
 
 def sgd(params: Iterable[nn.Parameter]) -> torch.optim.Optimizer:

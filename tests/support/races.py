@@ -75,7 +75,7 @@ def never(job: Job) -> float:
 def _train(stage: int, delay: Delay, cut: Cut | None) -> tuple[dict[str, Tensor], Plan]:
     torch.manual_seed(0)
     with _late_lanes(delay), _damaged_plans(cut):
-        model = overlap.shard(GPT(CONFIG), stage=stage, unit=Block, poison=True, bucket_bytes=40_000)
+        model = overlap.shard(GPT(CONFIG), stage=stage, unit=Block, poison=True, prefetch=1, bucket_bytes=40_000)
         optimizer = overlap.AdamW(model.parameters(), lr=1e-3)
         for batch in batches(STEPS):
             rows = batch.chunk(dist.get_world_size())[dist.get_rank()]

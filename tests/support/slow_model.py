@@ -81,7 +81,7 @@ def time_steps(stage: int, lanes: str, steps: int = 5) -> Timing:
     """Train the chain over slow communicators and time it. Runs on a rank."""
     torch.manual_seed(0)
     with _slow_network():
-        model = overlap.shard(Chain(), stage=stage, unit=Block, lanes=lanes, timeline=True)
+        model = overlap.shard(Chain(), stage=stage, unit=Block, lanes=lanes, prefetch=1, timeline=True)
         optimizer = overlap.AdamW(model.parameters())
         seconds = [_timed_step(model, optimizer) for _ in range(steps)]
     engine = overlap.engine_of(model)

@@ -75,7 +75,7 @@ def whole_params(named: Iterable[tuple[str, nn.Parameter]]) -> dict[str, Tensor]
 
 def _prepare(model: GPT, contender: str | int, options: dict[str, Any]) -> nn.Module:
     if isinstance(contender, int):
-        return overlap.shard(model, stage=contender, unit=Block, **options)
+        return overlap.shard(model, stage=contender, unit=Block, **{"prefetch": 1, **options})
     if contender == "ddp":
         return nn.parallel.DistributedDataParallel(model)
     if contender == "fsdp2":

@@ -30,7 +30,7 @@ class Twins:
     ) -> None:
         self.rank, self.world, self.loss = dist.get_rank(), dist.get_world_size(), loss
         self.model, self.plain = _seeded(build), _seeded(build)
-        overlap.shard(self.model, **{"replicate_max_numel": 16, "poison": True, **options})
+        overlap.shard(self.model, **{"replicate_max_numel": 16, "poison": True, "prefetch": 1, **options})
         self.update = optimizer(self.model.parameters())
         self.plain_update = optimizer(self.plain.parameters())
         self.steps = 0

@@ -40,6 +40,7 @@ class Lab:
         """Return the command that runs ``argv`` on a host as its rank, with more variables."""
         variables = {
             "RANK": str(rank),
+            "LOCAL_RANK": "0" if self.limited == "links" else str(rank),
             "WORLD_SIZE": str(self.ranks),
             "MASTER_ADDR": self.address,
             "MASTER_PORT": str(self.port),

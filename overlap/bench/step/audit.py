@@ -10,13 +10,23 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import torch
 from torch.profiler import ProfilerActivity, profile
 
 from overlap.comm.volume import Collective, wire_bytes
 
 PREFIX = "gloo:"
-ITEM_BYTES = {"float": 4, "c10::BFloat16": 2, "c10::Half": 2, "double": 8, "long int": 8, "int": 4}
+ITEM_BYTES = {
+    "float": 4,
+    "double": 8,
+    "c10::BFloat16": 2,
+    "c10::Half": 2,
+    "long int": 8,
+    "int": 4,
+    "unsigned char": 1,
+    "signed char": 1,
+    "bool": 1,
+}
+"""By the profiler's name of a tensor's dtype."""
 COUNTED: dict[str, Collective] = {"all_gather": "all_gather", "all_reduce": "all_reduce", "broadcast": "broadcast"}
 
 
@@ -45,10 +55,8 @@ def _sent(event: Any, world: int) -> int:
     name = event.name().removeprefix(PREFIX)
     if name not in COUNTED:
         return 0
-    nbytes = sum(prod(shape) * _item_bytes(kind) for shape, kind in zip(event.shapes(), event.dtypes(), strict=False))
+    nbytes = sum(
+        prod(shape) * ITEM_BYTES[kind] for shape, kind in zip(event.shapes(), event.dtypes(), strict=True) if kind
+    )
     # Gloo's all_gather is given this rank's part; the size of a collective is that of the whole.
     return wire_bytes(COUNTED[name], nbytes * (world if name == "all_gather" else 1), world)
-
-
-def _item_bytes(kind: str) -> int:
-    return ITEM_BYTES.get(kind, torch.float32.itemsize)

@@ -2,13 +2,12 @@
 
 import time
 from collections.abc import Callable
-from statistics import median
 
 import torch
 import torch.distributed as dist
 
 SMALL, LARGE = 2, 6
-TRIES = 3
+TRIES = 4
 
 
 def balanced_batch(step: Callable[[int], object], wire_s: float) -> int:
@@ -31,4 +30,4 @@ def _seconds(step: Callable[[int], object], batch: int) -> float:
         start = time.perf_counter()
         step(batch)
         times.append(time.perf_counter() - start)
-    return median(times)
+    return min(times)  # what else the machine does only adds

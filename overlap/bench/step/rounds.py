@@ -1,7 +1,7 @@
 """Turns: in every round each contender takes its steps, all ranks together, in an order that rotates."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch.distributed as dist
@@ -50,9 +50,10 @@ class Runner:
         return self.contender.sent() if self.contender.sent is not None else 0
 
 
-def take_turns(runners: Sequence[Runner], *, rounds: int, steps: int) -> None:
-    """Let all take turns."""
+def take_turns(runners: Sequence[Runner], *, rounds: int, steps: int, tell: Callable[[str], None]) -> None:
+    """Let all take turns; ``tell`` hears of each round between two turns."""
     for number in range(rounds):
+        tell(f"round {number + 1} of {rounds}")
         first = number % len(runners)
         for runner in (*runners[first:], *runners[:first]):
             runner.turn(steps)

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,37 +14,47 @@ from overlap.bench.machine import describe
 from overlap.bench.netlab.lab import Lab, open_lab
 from overlap.bench.netlab.processes import run_ranks
 from overlap.bench.report import make_console
+from overlap.bench.step.plot import check_plot, draw
 from overlap.bench.step.report import print_report
 from overlap.bench.step.results import Outcome, StepReport
 from overlap.bench.step.rows import rows_of
 from overlap.bench.step.settings import StepSettings
 from overlap.bench.step.task import Task
 from overlap.bench.words import check_writable
+from overlap.ops import face_name
 
 WORKER = ("-m", "overlap.bench.step.worker")
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
 
 
 def bench_steps(settings: StepSettings, json_path: Path | None, plot_path: Path | None) -> StepReport:
-    """Measure, print and write.
+    """Measure, print and write; an interrupted run leaves the figures that it has.
 
     Raises:
-        ConfigError: a file cannot be written.
+        ConfigError: a file cannot be written, or a plot not drawn.
         OverlapError: a rank failed.
     """
+    check_plot(plot_path)
     for name, path in (("json", json_path), ("plot", plot_path)):
         check_writable(name, path)
     with open_lab(settings.link, settings.ranks) as lab, TemporaryDirectory(prefix="overlap-step-") as folder:
         if lab.note is not None:
             print(lab.note, file=sys.stderr)
-        report = _measure(settings, lab, Path(folder))
+        for report in _measure(settings, lab, Path(folder)):
+            _write(report, json_path, plot_path)
     print_report(report, make_console())
-    if json_path is not None:
-        json_path.write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
     return report
 
 
-def _measure(settings: StepSettings, lab: Lab, folder: Path) -> StepReport:
+def _write(report: StepReport, json_path: Path | None, plot_path: Path | None) -> None:
+    if json_path is not None:
+        json_path.write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
+    if plot_path is not None:
+        draw(report, plot_path)
+
+
+def _measure(settings: StepSettings, lab: Lab, folder: Path) -> Iterator[StepReport]:
+    """Yield the report once with everything but memory, then after each contender's memory."""
     task = Task(
         settings=settings,
         interface=lab.interface,
@@ -55,12 +65,14 @@ def _measure(settings: StepSettings, lab: Lab, folder: Path) -> StepReport:
     )
     found = _run(lab, task)
     outcomes = [Outcome(**outcome) for outcome in found["outcomes"]]
+    report = StepReport(lab.net.name, lab.ranks, _machine(settings, lab, found), rows_of(settings, outcomes, {}))
+    yield report
     peaks: dict[str, Any] = {}
     for outcome in outcomes:
         if settings.memory and outcome.skipped is None:
             print(f"memory of {outcome.contender}", file=sys.stderr, flush=True)
             peaks[outcome.contender] = _run(lab, replace(task, batch=found["batch"], memory_of=outcome.contender))
-    return StepReport(lab.net.name, lab.ranks, _machine(settings, lab, found), rows_of(settings, outcomes, peaks))
+            yield replace(report, rows=rows_of(settings, outcomes, peaks))
 
 
 def _run(lab: Lab, task: Task) -> dict[str, Any]:
@@ -74,6 +86,7 @@ def _machine(settings: StepSettings, lab: Lab, found: Mapping[str, Any]) -> dict
     del words["faces"], words["device"]
     return {
         **words,
+        "our ops": face_name(torch.device("cpu")),
         "limited": lab.limited,
         "note": lab.note,
         "link_bytes_per_s": lab.net.payload_bytes_per_s,

@@ -11,17 +11,21 @@ from overlap.bench.netlab.net import Net, parse_net
 from overlap.bench.step.contenders import CONTENDERS, FLOOR
 from overlap.bench.step.workload import SIZES
 from overlap.bench.words import choose, names, positive, words
+from overlap.config import options_from
 from overlap.errors import ConfigError, message
+from overlap.verify.settings import parse_option
 
 DTYPES = ("fp32", "bf16")
 MIN_ROUNDS = 5
-TOLERANCE = {"fp32": 1e-4, "bf16": 1e-2}
+SAID_BY_NAMES = frozenset({"stage", "param_dtype", "reduce_dtype"})
+"""Options of the engine that the name of a contender stands for."""
+TOLERANCE = {"fp32": 1e-4, "bf16": 2e-3}
 """Largest relative difference of a loss from the reference's that is no other training."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepSettings:
-    """One run of the step bench."""
+    """One run of the step bench. Defaults are those of the command line."""
 
     net: str = "none"
     ranks: int = 2
@@ -40,6 +44,8 @@ class StepSettings:
     lr: float = 1e-3
     seed: int = 0
     tolerance: float = TOLERANCE["fp32"]
+    options: tuple[str, ...] = ()
+    """Of this engine, ``NAME=VALUE`` each."""
     memory: bool = True
     """Run each contender once more, in processes of its own, for its peak memory."""
 
@@ -57,6 +63,7 @@ class StepSettings:
         steps: int,
         seed: int,
         tolerance: float | None,
+        options: Sequence[str] | None,
         memory: bool,
     ) -> Self:
         """Read the words of the command line; what is None is chosen here.
@@ -80,6 +87,7 @@ class StepSettings:
             steps=positive("steps", steps),
             seed=seed,
             tolerance=TOLERANCE[dtype] if tolerance is None else positive("tolerance", tolerance),
+            options=_engine_options(options or ()),
             memory=memory,
         )
 
@@ -87,6 +95,11 @@ class StepSettings:
     def link(self) -> Net:
         """The links that ``net`` names."""
         return parse_net(self.net)
+
+    @property
+    def engine_options(self) -> dict[str, Any]:
+        """Fields of ``overlap.ShardOptions``."""
+        return dict(map(parse_option, self.options))
 
     @property
     def param_dtype(self) -> torch.dtype:
@@ -101,8 +114,17 @@ class StepSettings:
     def from_json(cls, text: str) -> Self:
         """Rebuild what ``to_json`` wrote."""
         given: dict[str, Any] = json.loads(text)
-        return cls(**{**given, "contenders": tuple(given["contenders"])})
+        return cls(**{**given, **{name: tuple(given[name]) for name in ("contenders", "options")}})
 
 
 def _with_floor(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((FLOOR, *names("contenders", given, tuple(CONTENDERS)))))
+
+
+def _engine_options(given: Sequence[str]) -> tuple[str, ...]:
+    parsed = dict(map(parse_option, given))
+    options_from(parsed)
+    for name in SAID_BY_NAMES & parsed.keys():
+        cure = "choose contenders and --dtype"
+        raise ConfigError(message("--set", f"leave {', '.join(sorted(SAID_BY_NAMES))} alone", name, cure))
+    return tuple(given)

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from functools import partial
+from statistics import median_low
 from typing import Any
 
 import torch
@@ -40,14 +41,16 @@ def measure(task: Task, workload: Workload) -> dict[str, Any]:
             runner.step()
         audits[name] = audit(runner.step, workload.ranks)
         runners.append(runner)
-    tell(f"{settings.rounds} rounds of {len(runners)} contenders, {batch} sequences per rank")
-    take_turns(runners, rounds=settings.rounds, steps=settings.steps)
+    tell(f"{len(runners)} contenders, {batch} sequences per rank")
+    take_turns(runners, rounds=settings.rounds, steps=settings.steps, tell=tell)
     tell("checking losses")
     reference = _reference(workload, len(runners[0].losses), batch)
     params = sum(param.numel() for param in workload.model().parameters())
-    found = [_outcome(runner, audits[runner.spec.name], reference, params, task) for runner in runners]
-    found += [Outcome(contender=name, skipped=why) for name, why in skipped.items()]
-    return {"batch": batch, "params": params, "outcomes": [asdict(outcome) for outcome in found]}
+    found = {name: Outcome(contender=name, skipped=why) for name, why in skipped.items()}
+    for runner in runners:
+        found[runner.spec.name] = _outcome(runner, audits[runner.spec.name], reference, params, task)
+    outcomes = [asdict(found[name]) for name in settings.contenders]
+    return {"batch": batch, "params": params, "outcomes": outcomes}
 
 
 def _tell(rank: int, what: str) -> None:
@@ -72,13 +75,13 @@ def _balance(workload: Workload) -> int:
 def _ideal_bytes(spec: Spec, params: int, workload: Workload) -> float:
     if spec.stage is None:
         return 0.0
-    reduce_itemsize = 2 if spec.bf16_reduce else 4
+    in_bf16 = spec.bf16_reduce or (spec.reduces_in_param_dtype and workload.dtype == torch.bfloat16)
     return ideal_bytes(
         spec.stage,
         params,
         workload.ranks,
         gather_itemsize=workload.dtype.itemsize,
-        reduce_itemsize=reduce_itemsize,
+        reduce_itemsize=2 if in_bf16 else 4,
     )
 
 
@@ -104,18 +107,14 @@ def _outcome(runner: Runner, seen: Audit, reference: list[float], params: int, t
         seconds=seconds.tolist(),
         losses=mean if compared else [],
         loss_error=error if compared else None,
-        counted_bytes=_middle(runner.sent) if runner.contender.sent is not None else None,
-        kernel_bytes=_middle(runner.kernel_sent) if task.own_hosts else None,
+        counted_bytes=median_low(runner.sent) if runner.contender.sent is not None else None,
+        kernel_bytes=median_low(runner.kernel_sent) if task.own_hosts else None,
         formula_bytes=seen.formula_bytes,
         ideal_bytes=_ideal_bytes(spec, params, runner.workload),
-        collectives=seen.calls,
+        collectives={} if spec.ours else seen.calls,  # our lanes' threads are not seen; the engine counts for itself
         options=runner.contender.options,
         wrong=_wrong(spec, seen, world, error if compared else 0.0, task.settings.tolerance),
     )
-
-
-def _middle(values: list[int]) -> int:
-    return sorted(values)[len(values) // 2]
 
 
 def _wrong(spec: Spec, seen: Audit, world: int, error: float, tolerance: float) -> str | None:

@@ -26,6 +26,7 @@ def bench_rank(task: Task, _: torch.device) -> None:
         seed=settings.seed,
         rank=dist.get_rank(),
         ranks=dist.get_world_size(),
+        engine_options=settings.engine_options,
     )
     with keeping_to(task.communicator_rate):
         found = measure(task, workload) if task.memory_of is None else peak_memory(task, workload)

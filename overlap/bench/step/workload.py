@@ -1,7 +1,7 @@
 """What every contender trains: one GPT on the bytes of Python's own library, by AdamW."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -33,6 +33,8 @@ class Workload:
     rank: int
     ranks: int
     corpus: Corpus
+    engine_options: Mapping[str, Any] = field(default_factory=dict)
+    """Of this engine, beside those that a contender's name says."""
 
     def model(self) -> GPT:
         """Build the fp32 model: the same weights on every rank, whenever asked."""
@@ -56,7 +58,16 @@ class Workload:
         return self.corpus.batch(seed=self.seed, step=step, size=size, context=self.config.context)
 
 
-def make_workload(size: str, dtype: torch.dtype, *, lr: float, seed: int, rank: int, ranks: int) -> Workload:
+def make_workload(
+    size: str,
+    dtype: torch.dtype,
+    *,
+    lr: float,
+    seed: int,
+    rank: int,
+    ranks: int,
+    engine_options: Mapping[str, Any] = MappingProxyType({}),
+) -> Workload:
     """Read the text and fix everything else.
 
     Args:
@@ -66,6 +77,8 @@ def make_workload(size: str, dtype: torch.dtype, *, lr: float, seed: int, rank: 
         seed: of weights and batches.
         rank: of this process.
         ranks: in all.
+        engine_options: fields of ``overlap.ShardOptions``.
     """
     config = SIZES[size]
-    return Workload(config, dtype, lr, seed, rank, ranks, load_corpus(None, context=config.context))
+    corpus = load_corpus(None, context=config.context)
+    return Workload(config, dtype, lr, seed, rank, ranks, corpus, engine_options)

@@ -96,7 +96,7 @@ def sharded(case: Case) -> Trace:
     model = _seeded(entry)
     model.recompute = case.recompute
     options = {"replicate_max_numel": SMALL, **entry.options, "param_dtype": DTYPES[case.dtype]}
-    overlap.shard(model, stage=case.stage, unit=entry.unit, poison=True, **options)
+    overlap.shard(model, stage=case.stage, unit=entry.unit, poison=True, **{"prefetch": 1, **options})
     update = overlap.AdamW(model.parameters(), **ADAMW, max_grad_norm=MAX_NORM if case.clip else None)
     trace = Trace([], [], [], {})
     for step in range(STEPS):

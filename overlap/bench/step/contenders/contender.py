@@ -48,14 +48,16 @@ class Spec:
 
     name: str
     stage: int | None
-    """What is sharded: 0 nothing .. 3 parameters too. None for the floor, which has one rank."""
+    """What is sharded: 0 nothing .. 3 parameters too. None for the floor, which shares nothing."""
     build: Callable[[Workload], Contender]
     """A collective."""
     ours: bool = False
     rival: str | None = None
     """Which of ours a peer is compared with."""
     bf16_reduce: bool = False
-    """Whether its gradients travel in bf16 although ``reduce`` of the others is fp32."""
+    """Whether its gradients travel in bf16 whatever the compute dtype; else in fp32."""
+    reduces_in_param_dtype: bool = False
+    """Whether they travel in the compute dtype, as the library has no other way."""
     collectives: frozenset[str] = frozenset()
     """What it must be seen to call, by the names that gloo gives them."""
     missing: Callable[[], str | None] = lambda: None

@@ -3,11 +3,13 @@
 It has no compute dtype of its own on CPU: in bf16 it runs under autocast, weights and gradients stay fp32.
 """
 
+import warnings
 from functools import partial
+from importlib import import_module
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW, Optimizer
 
@@ -24,8 +26,14 @@ def ddp(workload: Workload) -> Contender:
 def ddp_zero(workload: Workload) -> Contender:
     """Build DDP whose optimizer states are divided over the ranks."""
     model = DistributedDataParallel(workload.model())
-    optimizer = ZeroRedundancyOptimizer(model.parameters(), AdamW, fused=True, **workload.adamw())
+    optimizer = _zero_redundancy_optimizer()(model.parameters(), AdamW, fused=True, **workload.adamw())
     return _contender(model, optimizer, workload)
+
+
+def _zero_redundancy_optimizer() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # its package compiles others by torch.jit.script
+        return import_module("torch.distributed.optim").ZeroRedundancyOptimizer
 
 
 def _contender(model: nn.Module, optimizer: Optimizer, workload: Workload) -> Contender:

@@ -22,6 +22,7 @@ def fsdp1(workload: Workload) -> Contender:
         backward_prefetch=BackwardPrefetch.BACKWARD_PRE,
         forward_prefetch=True,
         use_orig_params=True,
+        device_id=torch.device("cpu"),
     )
     optimizer = AdamW(model.parameters(), fused=True, **workload.adamw())
     return Contender(model, partial(update, optimizer), options="prefetch in both directions")

@@ -1,4 +1,4 @@
-"""This engine, one unit per block and the root, with its defaults."""
+"""This engine, one unit per block and the root, with its defaults or what ``--set`` says."""
 
 from functools import partial
 
@@ -25,9 +25,11 @@ def ours(workload: Workload, *, stage: int, reduce_dtype: torch.dtype = torch.fl
         unit=Block,
         param_dtype=None if workload.dtype == torch.float32 else workload.dtype,
         reduce_dtype=reduce_dtype,
+        **workload.engine_options,
     )
+    chosen = ", ".join(f"{name}={value}" for name, value in workload.engine_options.items())
     optimizer = overlap.AdamW(model.parameters(), **workload.adamw())
-    return Contender(model, partial(update, optimizer), sent=partial(_sent, model))
+    return Contender(model, partial(update, optimizer), sent=partial(_sent, model), options=chosen)
 
 
 def _sent(model: nn.Module) -> int:
