@@ -61,9 +61,9 @@ def _merged(bars: Sequence[Bar], gap_ns: int) -> list[Bar]:
         last = joined[-1] if joined else None
         if last and last[3:6] == bar[3:6] and bar.start_ns - last.end_ns <= gap_ns:
             together = last.activities + bar.activities
-            joined[-1] = last._replace(
-                end_ns=max(last.end_ns, bar.end_ns), name=f"{together} of {bar.category}", activities=together
-            )
+            name = f"{together} of {bar.category}"
+            end_ns = max(last.end_ns, bar.end_ns)
+            joined[-1] = Bar(last.start_ns, end_ns, name, bar.category, bar.unit, bar.phase, together)
         else:
             joined.append(bar)
     return joined
