@@ -13,7 +13,7 @@ OUR_MARK = "overlap:"
 _FSDP = re.compile(r"^FSDP::(?P<phase>\w+)(?: \((?P<unit>.+)\))?$")
 _FSDP_PREFETCH = re.compile(r"^FSDP::\w+ for (?P<unit>.+)$")
 # Ranges that say what is called, not for whom.
-_MUTE = re.compile(r"^(nccl|gloo|mpi|ucc|c10d)[:A-Z]|^ProfilerStep|^aten::|, op_id = |^DistributedDataParallel")
+_MUTE = re.compile(r"^(nccl|NCCL|gloo|mpi|ucc|c10d)[:A-Z]|^ProfilerStep|^aten::|, op_id = |^DistributedDataParallel")
 
 
 @lru_cache(maxsize=4096)

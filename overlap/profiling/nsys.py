@@ -6,6 +6,7 @@ from pathlib import Path
 from overlap.errors import ConfigError, message
 from overlap.profiling.attribution import unit_and_phase
 from overlap.profiling.classify import Classifier
+from overlap.profiling.messages import message_of
 from overlap.profiling.nesting import HostEvent, enclosing
 from overlap.profiling.nsys_tables import DeviceRow, opened
 from overlap.profiling.recording import (
@@ -13,6 +14,7 @@ from overlap.profiling.recording import (
     COMPUTE,
     COPY,
     MEMSET,
+    NO_MESSAGE,
     Activity,
     Category,
     Recording,
@@ -70,9 +72,11 @@ def _activity(
     rule = classifier.rule_of(row.name)
     names = tuple(event.name for event in around)
     unit, phase = unit_and_phase(names)
+    category = rule.category if rule else _CATEGORY[row.kind]
+    communicates = category == COMMUNICATION
     return Activity(
         name=row.name,
-        category=rule.category if rule else _CATEGORY[row.kind],
+        category=category,
         stream=row.stream,
         start_ns=row.start_ns,
         end_ns=row.end_ns,
@@ -82,7 +86,8 @@ def _activity(
         ranges=names,
         unit=unit,
         phase=phase,
-        library=rule.library if rule and rule.category == COMMUNICATION else "",
+        library=rule.library if communicates and rule else "",
+        message=message_of(row.name, {}, around, world=0) if communicates else NO_MESSAGE,
     )
 
 

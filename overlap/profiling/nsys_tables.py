@@ -7,6 +7,7 @@ Names are numbers into ``StringIds``; NVTX texts are either inline (``text``) or
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -124,11 +125,9 @@ class Export:
         for pid, device, stream, start, end, correlation, size in rows:
             yield DeviceRow("memset", Process(pid or 0, device), "Memset", str(stream), start, end, correlation, size)
 
-    @property
+    @cached_property
     def _strings(self) -> dict[int | None, str]:
-        if not hasattr(self, "_string_ids"):
-            self._string_ids: dict[int | None, str] = dict(self._rows("StringIds", "id", "value"))
-        return self._string_ids
+        return dict(self._rows("StringIds", "id", "value"))
 
     def _rows(self, table: str, *columns: str) -> Iterator[tuple]:  # type: ignore[type-arg]  # as the table has them
         """The rows of a table, None for a column this version has not; none of a table that is not there."""

@@ -6,6 +6,7 @@ span is not recorded.
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from overlap.profiling.json_stream import TraceStream, nanoseconds
 from overlap.profiling.messages import LANE_COLLECTIVES
@@ -55,14 +56,10 @@ def spans_of_trace(path: str | Path) -> list[Span]:
     return [_span(row, lanes[row["pid"], row["tid"]], origin) for row in rows]
 
 
-def _span(row: dict[str, object], lane: str, origin: int) -> Span:
-    args = row["args"]
-    assert isinstance(args, dict)
-    start_ns = origin + nanoseconds(row["ts"])  # type: ignore[arg-type]
-    end_ns = start_ns + nanoseconds(row["dur"])  # type: ignore[arg-type]
-    return Span(
-        lane, str(row["cat"]), args["unit"], args["bytes"], start_ns, end_ns, args["step"], int(str(row["pid"]))
-    )
+def _span(row: dict[str, Any], lane: str, origin: int) -> Span:
+    args, start_ns = row["args"], origin + nanoseconds(row["ts"])
+    end_ns = start_ns + nanoseconds(row["dur"])
+    return Span(lane, row["cat"], args["unit"], args["bytes"], start_ns, end_ns, args["step"], row["pid"])
 
 
 def recordings(spans: Iterable[Span], source: str) -> list[Recording]:

@@ -19,6 +19,10 @@ NAMES = [
     ("nvshmemi_transfer_on_stream_kernel", "NVSHMEM"),
     ("void multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*, unsigned long)", "symmetric memory"),
     ("void one_shot_all_reduce_kernel<float, 16, 8>(float**)", "symmetric memory"),
+    ("void multimem_one_shot_all_reduce_kernel<float, 16>(float*, float*, unsigned long)", "symmetric memory"),
+    ("barrier_kernel(unsigned int**, int, int, int, unsigned long)", "symmetric memory"),
+    ("void exchangeSplitAndOffset_2d<true>(long*, long*, int, int, unsigned long, bool)", "symmetric memory"),
+    ("void alltoall_on_stream_kernel<int, (threadgroup_t)2>(int, int*, int const*)", "NVSHMEM"),
     ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(RankData*)", "custom all-reduce"),
 ]
 COMPUTES = [

@@ -71,6 +71,7 @@ def test_ranks_names_launches_and_ranges(export):
     assert (gather.category, gather.library, gather.launched_ns) == (COMMUNICATION, "NCCL", 70)
     assert gather.ranges == ("step", "overlap:gather blocks.0")
     assert (gather.unit, gather.phase) == ("blocks.0", "gather")
+    assert gather.message.collective == "all_gather"
     # The same correlation in another process is another launch.
     assert second.activities[0].launched_ns == 90
     assert first.notes == ()
