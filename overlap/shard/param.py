@@ -64,7 +64,6 @@ class ShardedParam:
         hidden: it is not shown while autograd leaves another beside it.
         aside: that part of it, while hooks are to see the other alone.
         discard: what has been accumulated without reduction is to be forgotten.
-        shown_version: version counter of ``working`` when it was last shown.
         seen_version: version counters of ``public`` when the compute-dtype shard was last made from it.
         reordered: its dimensions are stored in another order than they have.
     """
@@ -85,7 +84,6 @@ class ShardedParam:
     discard: bool = False
     has_moments: bool = False
     seen_version: tuple[int, int] = NEVER
-    shown_version: int = 0
     reordered: bool = False
 
     def __post_init__(self) -> None:
@@ -125,25 +123,6 @@ class ShardedParam:
         """Register the sharded face."""
         for owner in self.owners:
             owner.table[owner.attribute] = self.public
-
-    def show_working(self) -> None:
-        """Register the full face."""
-        assert self.working is not None
-        first = self.owners[0]
-        if first.table.get(first.attribute) is not self.working:  # else edits since it was shown would be forgotten
-            self.shown_version = _compat.version_of(self.working)
-        for owner in self.owners:
-            owner.table[owner.attribute] = self.working
-
-    def check_unedited(self) -> None:
-        """As ``Unit.check_unedited``, for one parameter. Gathers write through an alias that this does not count."""
-        if self.working is not None and _compat.version_of(self.working) != self.shown_version:
-            self.shown_version = _compat.version_of(self.working)
-            subject, cure = (
-                f"full parameter {self.fqn!r}",
-                "edit the sharded one between passes, or use summon_full_params",
-            )
-            raise StateError(message(subject, "stay unedited", "an in-place change, which would be lost", cure))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 
 from overlap.config import ShardOptions
+from overlap.shard.faces import Faces
 from overlap.shard.flat import Flat
 from overlap.shard.param import EmptyParam, ShardedParam, as_shaped
 from overlap.shard.piece import Piece
@@ -49,6 +50,7 @@ class Unit:
     pieces: tuple[Piece, ...] = ()
     slot: Slot | None = None
     _params: tuple[ShardedParam, ...] = field(default=())
+    _faces: Faces | None = field(default=None)
 
     def __post_init__(self) -> None:
         """Cache the parameter list: showing a face walks it four times a step."""
@@ -118,6 +120,7 @@ class Unit:
             pieces += [_piece(flat, param, full) for param in flat.params]
             start += _full_bytes(flat)
         self.pieces = tuple(pieces)
+        self._faces = None
 
     def check_faces(self) -> None:
         """Take over changes of ``requires_grad``, and refuse parameters that were put in place of ours.
@@ -136,16 +139,15 @@ class Unit:
 
     def show_working(self) -> None:
         """Let module code see full parameters."""
-        for param in self._params:
-            param.show_working()
+        if self._params:
+            self._current_faces().show_working()
         for empty in self.empties:
             empty.show_working()
 
     def show_public(self) -> None:
         """Let everyone else see sharded ones, unless full ones are held by hand."""
         if not self.held:
-            for param in self._params:
-                param.show_public()
+            self._current_faces().show_public()
             for empty in self.empties:
                 empty.show_public()
 
@@ -155,8 +157,13 @@ class Unit:
         Raises:
             StateError: naming the parameter.
         """
-        for param in self._params:
-            param.check_unedited()
+        if self._params:
+            self._current_faces().check_unedited()
+
+    def _current_faces(self) -> Faces:
+        if self._faces is None or not self._faces.match():
+            self._faces = Faces(self._params)
+        return self._faces
 
 
 def _full_bytes(flat: Flat) -> int:

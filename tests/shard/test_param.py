@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from overlap.shard.faces import Faces
 from overlap.shard.layout import lay_out
 from overlap.shard.param import REPLACED_MARK, Owner, ShardedParam, make_public, mark_replaced, replaced_by
 
@@ -32,7 +33,7 @@ def test_tied_parameters_change_faces_together():
     owners = tuple(Owner(table, name) for table, name in zip(tables, ("weight", "tied"), strict=True))
     param = ShardedParam("weight", owners, layout, True, nn.Parameter(torch.zeros(2)))
     param.working = nn.Parameter(torch.zeros(4))
-    param.show_working()
+    Faces([param]).show_working()
     assert tables == [{"weight": param.working}, {"tied": param.working}]
     param.show_public()
     assert [*tables[0].values(), *tables[1].values()] == [param.public, param.public]
