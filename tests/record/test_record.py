@@ -66,6 +66,14 @@ def test_collectives_carry_their_unit_and_phase(run):
         assert ({"gather", "reduce"} if which == "overlap" else {"all_gather", "post_backward_reduce"}) <= phases
 
 
+def test_no_communication_of_ours_is_without_a_name(run):
+    which, ranks = run
+    if which != "overlap":
+        pytest.skip("FSDP2 does not name what it does outside of its units")
+    for rank in ranks:
+        assert all(one.unit or one.phase for one in rank.activities if one.category == COMMUNICATION)
+
+
 def test_every_operator_of_ours_carries_unit_or_phase(run):
     which, ranks = run
     if which != "overlap":
