@@ -69,10 +69,18 @@ def all_gather_coalesced(group: ProcessGroup, fulls: Sequence[Tensor], locals_: 
         work.wait()
 
 
-def reduce_scatter(group: ProcessGroup, out: Tensor, bucket: Tensor) -> None:
-    """Sum-reduce-scatter one tensor; `reduce_scatter_tensor` until torch renamed it."""
+def all_gather(group: ProcessGroup, full: Tensor, local: Tensor) -> None:
+    """Gather one tensor; `all_gather_into_tensor` until torch renamed it."""
+    call = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    call(full, local, group=group)
+
+
+def reduce_scatter(
+    group: ProcessGroup, out: Tensor, bucket: Tensor, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM
+) -> None:
+    """Reduce-scatter one tensor; `reduce_scatter_tensor` until torch renamed it."""
     call = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-    call(out, bucket, group=group)
+    call(out, bucket, op=op, group=group)
 
 
 def at_end_of_backward(callback: Callable[[], None]) -> None:

@@ -5,15 +5,24 @@ import traceback
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import torch.distributed as dist
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from overlap.bench.bucket import command as bucket
+from overlap.bench.bucket.settings import SweepSettings
+from overlap.bench.bucket.worker import sweep_rank
+from overlap.bench.collective import command as collectives_bench
+from overlap.bench.collective.settings import CollectiveSettings, Layout, words
+from overlap.bench.collective.sizes import parse_bytes, parse_numbers
+from overlap.bench.collective.worker import bench_rank
 from overlap.bench.host.session import bench_host
 from overlap.bench.host.settings import HostSettings
+from overlap.bench.netlab.net import Net, parse_net
+from overlap.bench.report import make_console
 from overlap.bench.session import bench_ops
 from overlap.bench.settings import OpSettings
 from overlap.bench.step.session import bench_steps
@@ -25,7 +34,8 @@ from overlap.demo.launch import launch
 from overlap.demo.results import make_folder
 from overlap.demo.settings import TrainSettings
 from overlap.demo.train import train as train_demo
-from overlap.errors import OverlapError
+from overlap.doctor.command import diagnose
+from overlap.errors import ConfigError, OverlapError, message
 from overlap.profiling.command import Outputs, report_command
 from overlap.profiling.selection import ReportOptions
 from overlap.record.command import record
@@ -35,6 +45,8 @@ from overlap.verify.settings import VerifySettings
 from overlap.verify.worker import verify_rank
 
 DEFAULTS = TrainSettings()
+MEASURED = CollectiveSettings()
+SWEPT = SweepSettings()
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 bench = typer.Typer(no_args_is_help=True, help="Measure against this machine and against peers, in one run.")
@@ -153,6 +165,17 @@ def profile(
     console.print(f"written to {page}; more: overlap report {folder} --help", highlight=False, soft_wrap=True)
 
 
+@app.command()
+def doctor(
+    ranks: Annotated[int, typer.Option(help="Ranks of a job on this host.")] = 1,
+    strict: Annotated[bool, typer.Option(help="Exit with 1 for warnings, too.")] = False,
+    json: Annotated[Path | None, typer.Option(help="File for the findings.")] = None,
+) -> None:
+    """Look for what ends or costs overlap on this machine, with one cure each; exit status 1 if something ends it."""
+    if not diagnose(ranks=ranks, strict=strict, json_file=json, console=make_console()):
+        raise typer.Exit(1)
+
+
 @bench.command("op")
 def bench_op(
     op: Annotated[
@@ -178,6 +201,105 @@ def bench_op(
     del options["json"]
     if bench_ops(OpSettings.parse(**options), json).wrong:
         raise typer.Exit(1)
+
+
+@bench.command("collective")
+def bench_collective(
+    collectives: Annotated[
+        list[str] | None, typer.Argument(help="all_gather, reduce_scatter, all_reduce, all_to_all; else the first two.")
+    ] = None,
+    minbytes: Annotated[str, typer.Option("--minbytes", "-b", help="First size: 4096, 64K, 32M, 1G.")] = "32M",
+    maxbytes: Annotated[str | None, typer.Option("--maxbytes", "-e", help="Last size; else the first.")] = None,
+    stepbytes: Annotated[str, typer.Option("--stepbytes", "-i", help="From size to size.")] = "1M",
+    stepfactor: Annotated[int | None, typer.Option("--stepfactor", "-f", help="Likewise, as a factor.")] = None,
+    iters: Annotated[int, typer.Option("--iters", "-n", help="Timed calls.")] = MEASURED.iters,
+    warmup_iters: Annotated[int, typer.Option("--warmup-iters", "-w", help="Calls before.")] = MEASURED.warmup,
+    check: Annotated[int, typer.Option("--check", "-c", help="Calls whose values are checked.")] = MEASURED.check,
+    op: Annotated[str, typer.Option("--op", "-o", help="sum, prod, min or max.")] = MEASURED.redop,
+    datatype: Annotated[str, typer.Option("--datatype", "-d", help="float, bfloat16, half, ..., or all.")] = "float",
+    ranks: Annotated[int | None, typer.Option("--ranks", "-g", help="Processes to start; torchrun's under it.")] = None,
+    transport: Annotated[str, typer.Option(help="gloo, nccl, overlap; several take turns.")] = "overlap",
+    device: Annotated[str, typer.Option(help="Of overlap: cpu or cuda.")] = MEASURED.device,
+    layout: Annotated[str, typer.Option(help="flat, coalesced or staged.")] = MEASURED.layout,
+    pieces: Annotated[int, typer.Option(help="Tensors of a layout that is not flat.")] = MEASURED.pieces,
+    out_datatype: Annotated[str | None, typer.Option(help="Of a reduce-scatter's sums; else the wire's.")] = None,
+    net: Annotated[str, typer.Option(help="none, or the rate of a link per rank: 1gbit (root).")] = "none",
+    json: Annotated[Path | None, typer.Option(help="File for all figures.")] = None,
+) -> None:
+    """Time collectives as nccl-tests does, every value checked; exit status 1 if one is wrong."""
+    settings = CollectiveSettings(
+        collectives=words(collectives or MEASURED.collectives),
+        transports=words([transport]),
+        device=device,
+        ranks=_ranks(ranks),
+        min_bytes=parse_bytes("minbytes", minbytes),
+        max_bytes=parse_bytes("maxbytes", maxbytes or minbytes),
+        step_bytes=parse_bytes("stepbytes", stepbytes),
+        step_factor=stepfactor,
+        iters=iters,
+        warmup=warmup_iters,
+        check=check,
+        datatypes=words([datatype]),
+        out_datatype=None if out_datatype is None else words([out_datatype])[0],
+        redop=op,
+        layout=cast(Layout, layout),
+        pieces=pieces,
+        json=None if json is None else str(json),
+    )
+    links = _links(net)
+    if launched():
+        worker.run(partial(bench_rank, settings), show=show)
+    if collectives_bench.run_local(settings, links).wrong:
+        raise typer.Exit(1)
+
+
+@bench.command("bucket")
+def bench_bucket(
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Logs of nccl-tests, CSV tables, --json files; else sweep here.")
+    ] = None,
+    share: Annotated[float, typer.Option(help="% of the bandwidth that a bucket should reach.")] = 100 * SWEPT.share,
+    collective: Annotated[str, typer.Option(help="reduce_scatter or all_reduce.")] = SWEPT.collective,
+    minbytes: Annotated[str, typer.Option("--minbytes", "-b", help="Smallest bucket.")] = "256K",
+    maxbytes: Annotated[str, typer.Option("--maxbytes", "-e", help="Largest bucket.")] = "64M",
+    stepfactor: Annotated[int, typer.Option("--stepfactor", "-f", help="From size to size.")] = SWEPT.step_factor,
+    in_flight: Annotated[str, typer.Option(help="Buckets there are, with commas.")] = "1,2",
+    total: Annotated[str, typer.Option(help="Bytes of a step's gradients.")] = "64M",
+    datatype: Annotated[str, typer.Option("--datatype", "-d", help="float, bfloat16 or half.")] = SWEPT.datatype,
+    rounds: Annotated[int, typer.Option("--iters", "-n", help="Timed rounds.")] = SWEPT.rounds,
+    ratio: Annotated[float, typer.Option(help="Compute over the gradients' time in the largest bucket.")] = SWEPT.ratio,
+    matrix: Annotated[int, typer.Option(help="Side of the matrices that compute multiplies.")] = SWEPT.matrix,
+    ranks: Annotated[int | None, typer.Option("--ranks", "-g", help="Processes to start; torchrun's under it.")] = None,
+    transport: Annotated[str, typer.Option(help="gloo, nccl or overlap.")] = SWEPT.transport,
+    device: Annotated[str, typer.Option(help="Of overlap: cpu or cuda.")] = SWEPT.device,
+    net: Annotated[str, typer.Option(help="none, or the rate of a link per rank: 1gbit (root).")] = "none",
+    json: Annotated[Path | None, typer.Option(help="File for all figures.")] = None,
+) -> None:
+    """Recommend a bucket size: fit t = latency + bytes / bandwidth to tables, or to a sweep beside compute here."""
+    if files:
+        bucket.advise(files, share / 100, json)
+        return
+    settings = SweepSettings(
+        collective=collective,
+        transport=transport,
+        device=device,
+        ranks=_ranks(ranks),
+        min_bytes=parse_bytes("minbytes", minbytes),
+        max_bytes=parse_bytes("maxbytes", maxbytes),
+        step_factor=stepfactor,
+        in_flight=parse_numbers("in-flight", in_flight),
+        total_bytes=parse_bytes("total", total),
+        datatype=words([datatype])[0],
+        rounds=rounds,
+        ratio=ratio,
+        matrix=matrix,
+        share=share / 100,
+        json=None if json is None else str(json),
+    )
+    links = _links(net)
+    if launched():
+        worker.run(partial(sweep_rank, settings), show=show)
+    bucket.sweep(settings, links)
 
 
 @bench.command("step")
@@ -236,6 +358,14 @@ def main() -> None:
     except OverlapError as error:
         show(error)
         sys.exit(2)
+
+
+def _links(net: str) -> Net:
+    links = parse_net(net)
+    if launched() and links.bits_per_s is not None:
+        rule, cure = "be none under a launcher", "start without torchrun: overlap then makes a host per rank"
+        raise ConfigError(message("net", rule, net, cure))
+    return links
 
 
 def _ranks(asked: int | None) -> int:

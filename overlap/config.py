@@ -133,6 +133,11 @@ def missing_launcher_variables() -> list[str]:
     return [name for name in LAUNCHER_VARIABLES if name not in os.environ]
 
 
+def environment() -> dict[str, str]:
+    """All variables of this process, as they are now."""
+    return dict(os.environ)
+
+
 def native_mode_from_env() -> str:
     """``OVERLAP_NATIVE``: whether CPU ops use the C++ extension (auto, on, off; see ``overlap.ops.configure``)."""
     return os.environ.get("OVERLAP_NATIVE", "auto").lower()

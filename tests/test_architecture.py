@@ -23,18 +23,19 @@ LAYERS = [
     ("optim",),
     ("engine",),
     ("",),  # overlap itself: the public names
-    ("demo", "bench", "verify", "record"),
+    ("demo", "bench", "verify", "doctor", "record"),
     ("cli",),
     ("__main__",),
 ]
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
-ENDS = ("demo", "bench", "verify", "record", "integrations", "cli", "__main__")
+ENDS = ("demo", "bench", "verify", "doctor", "record", "integrations", "cli", "__main__")
 
 # What is planned, proved or measured can be looked at on a machine without torch.
 TORCH_FREE = [
     *(f"overlap.schedule.{stem}" for stem in ("op", "plan", "planner", "spec", "validate", "simulate")),
     "overlap.shard.layout",
     "overlap.comm.volume",
+    "overlap.comm.cost",
     *(name for name in package() if name.startswith("overlap.profiling.")),
 ]
 

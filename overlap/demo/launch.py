@@ -4,13 +4,16 @@ import logging
 import os
 import signal
 import sys
+import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, launch_agent
 
@@ -22,21 +25,42 @@ EXPECTED = 2
 MISSED_PEER = ("DesyncError", "by peer")
 """How reports of ranks read that lost another: our error, or gloo's "Connection closed by peer"."""
 
+_AGENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
 
 def launch(module: str, argument: str, ranks: int) -> None:
     """Run ``python -m module argument`` as ``ranks`` processes of this host and wait for them.
 
     Raises:
         OverlapError: a rank failed; the others have been stopped.
+        SystemExit: Ctrl-C or another signal that ends; all ranks have been stopped.
     """
     _share_cores(ranks)
     _quiet_agent()
-    with TemporaryDirectory(prefix="overlap-") as folder:  # where failing ranks leave their reports
+    # The folder is where failing ranks leave their reports.
+    with TemporaryDirectory(prefix="overlap-") as folder, _signals_given_back():
         try:
             launch_agent(_config(ranks, folder), sys.executable, ["-m", module, argument])
         except ChildFailedError as error:
             rank, failure = _root_cause(error.failures.items())
             raise OverlapError(f"rank {rank}: {_describe(failure)}") from None
+        except SignalException as ended:  # while ranks run, the agent has the handlers
+            raise SystemExit(128 + ended.sigval) from None
+
+
+@contextmanager
+def _signals_given_back() -> Iterator[None]:
+    """The agent handles signals, and leaves its handlers behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in _AGENTS_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # one that C has set cannot be set again from here
+                signal.signal(number, handler)
 
 
 def _config(ranks: int, folder: str) -> LaunchConfig:

@@ -1,6 +1,7 @@
 """One rank's process: join the group, do the job, leave cleanly."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -30,6 +31,8 @@ def run(job: Callable[[torch.device], int | None], show: Callable[[Exception], N
         if show is not None:
             show(error)
         _leave(EXPECTED if isinstance(error, OverlapError) else 1)
+    except KeyboardInterrupt:  # whoever sent it knows
+        _leave(128 + signal.SIGINT)
     dist.barrier()
     dist.destroy_process_group()
     _leave(status or 0)

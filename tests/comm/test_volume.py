@@ -16,7 +16,7 @@ from overlap.comm.volume import (
 
 @pytest.mark.parametrize(
     ("op", "per_rank"),
-    [("all_gather", 750), ("reduce_scatter", 750), ("all_reduce", 1500), ("broadcast", 750)],
+    [("all_gather", 750), ("reduce_scatter", 750), ("all_reduce", 1500), ("all_to_all", 750), ("broadcast", 750)],
 )
 def test_each_of_four_ranks_sends_its_share(op: Collective, per_rank: int) -> None:
     assert wire_bytes(op, 1000, 4) == per_rank
@@ -34,7 +34,7 @@ def test_uneven_totals_are_exact() -> None:
 
 @pytest.mark.parametrize(
     ("op", "factor"),
-    [("all_gather", 7 / 8), ("reduce_scatter", 7 / 8), ("all_reduce", 14 / 8), ("broadcast", 1)],
+    [("all_gather", 7 / 8), ("reduce_scatter", 7 / 8), ("all_reduce", 14 / 8), ("all_to_all", 7 / 8), ("broadcast", 1)],
 )
 def test_bus_bandwidth_as_nccl_tests_defines_it(op: Collective, factor: float) -> None:
     assert bus_factor(op, 8) == factor

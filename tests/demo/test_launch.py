@@ -1,3 +1,5 @@
+import signal
+
 import pytest
 
 from overlap.demo.launch import launch
@@ -68,6 +70,12 @@ def test_any_other_failure_comes_with_its_traceback(child, capfd):
 def test_the_rank_that_only_missed_its_peer_is_not_blamed(child):
     with pytest.raises(OverlapError, match=r"^rank 1: ValueError: odd$"):
         launch(child(MISSED_PEER), "", 2)
+
+
+def test_the_agent_leaves_no_handler_behind(child):
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    launch(child(""), "", 1)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_death_by_signal_names_the_signal(child):

@@ -1,0 +1,75 @@
+import itertools
+import random
+
+import pytest
+import torch
+
+from overlap.bench.collective.settings import DTYPES, REDOPS
+from overlap.bench.collective.values import Values, count_wrong, fill, poison
+
+CPU = torch.device("cpu")
+COUNT = 4096
+
+
+def rows(values, world, dtype):
+    return [values.of(rank, 0, COUNT, CPU).to(dtype) for rank in range(world)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+@pytest.mark.parametrize("world", [2, 3, 8, 300])
+def test_sums_are_exact_in_any_order(dtype, world):
+    values = Values(world, dtype, dtype, "sum", random.randrange(1000))
+    parts = rows(values, world, dtype)
+    random.shuffle(parts)
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part  # every partial sum is rounded to the dtype
+    assert torch.equal(total.long(), values.reduced(0, COUNT, CPU))
+    assert total.long().float().std() > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("redop", REDOPS)
+def test_each_reduction_gives_what_torch_gives(dtype, redop):
+    values = Values(4, dtype, dtype, redop, 0)
+    stacked = torch.stack(rows(values, 4, dtype))
+    wanted = {"sum": stacked.sum(0), "prod": stacked.prod(0), "min": stacked.amin(0), "max": stacked.amax(0)}[redop]
+    assert torch.equal(wanted.long(), values.reduced(0, COUNT, CPU))
+
+
+def test_a_sum_in_bf16_shows_where_fp32_was_asked_for():
+    values = Values(2, torch.bfloat16, torch.float32, "sum", 0)
+    first, second = rows(values, 2, torch.bfloat16)
+    right = first.float() + second.float()
+    assert count_wrong(right, values.reduced) == 0
+    assert count_wrong((first + second).float(), values.reduced) > COUNT // 20
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+def test_values_tell_ranks_places_and_repetitions_apart(dtype):
+    """All but about one in 128 of int8."""
+    make = [Values(2, dtype, dtype, None, repetition) for repetition in (0, 1)]
+    chunks = [
+        make[repetition].of(rank, start, COUNT, CPU)
+        for repetition, rank, start in itertools.product((0, 1), (0, 1), (0, COUNT, 12345))
+    ]
+    for one, other in itertools.combinations(chunks, 2):
+        assert int((one != other).sum()) > 0.97 * COUNT
+
+
+def test_blocks_make_no_difference(monkeypatch):
+    values = Values(2, torch.float32, torch.float32, "sum", 3)
+    whole = values.reduced(0, 1000, CPU).float()
+    monkeypatch.setattr("overlap.bench.collective.values.BLOCK", 77)
+    pieced = torch.empty(1000)
+    fill(pieced, values.reduced)
+    assert torch.equal(whole, pieced)
+    pieced[[0, 500, 999]] += 1
+    assert count_wrong(pieced, values.reduced) == 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_poison_is_no_value_of_ours(dtype):
+    out = torch.empty(64, dtype=dtype)
+    poison(out)
+    assert count_wrong(out, Values(2, dtype, dtype, "sum", 0).reduced) == 64
