@@ -18,12 +18,12 @@ A piece belongs to the collective that began first. Looked at in this order, the
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from overlap.profiling.breakdown import Cover
-from overlap.profiling.intervals import Interval, length, subtract
+from overlap.profiling.intervals import Interval, length, subtract, union, within
 from overlap.profiling.nesting import HostEvent
 from overlap.profiling.recording import COMMUNICATION, COMPUTE, Activity
 from overlap.profiling.skew import Skew
@@ -83,7 +83,8 @@ class _Scene:
     compute: Sequence[Activity]
     starts: Sequence[int]
     comm: Sequence[Activity]
-    waits: Sequence[HostEvent]
+    blocked: Mapping[str, Sequence[Interval]]
+    """By host thread: when it sat in a blocking call."""
 
     def resumed(self, at_ns: int) -> Activity | None:
         """The first compute that starts at or after a moment."""
@@ -111,7 +112,7 @@ def exposed_pieces(
     """
     compute = sorted((one for one in activities if one.category == COMPUTE), key=lambda one: one.start_ns)
     comm = sorted((one for one in activities if one.category == COMMUNICATION), key=lambda one: one.start_ns)
-    scene = _Scene(compute, [one.start_ns for one in compute], comm, waits)
+    scene = _Scene(compute, [one.start_ns for one in compute], comm, _by_thread(waits))
     pieces = []
     for place, start, end in _stretches(comm, found.compute):
         one = comm[place]
@@ -136,14 +137,11 @@ def _piece(stretch: Interval, reason: str, collective: Activity, resumed: Activi
 
 def _stretches(comm: Sequence[Activity], compute: Sequence[Interval]) -> Iterator[tuple[int, int, int]]:
     """Exposed stretches, each with the place of the collective that began first."""
-    starts = [start for start, _ in compute]
     reach = 0
     for place, one in enumerate(comm):
         begin = max(one.start_ns, reach)
         if begin < one.end_ns:
-            first = max(bisect_left(starts, begin) - 1, 0)
-            near = compute[first : bisect_left(starts, one.end_ns)]
-            for start, end in subtract([(begin, one.end_ns)], near):
+            for start, end in subtract([(begin, one.end_ns)], within(compute, begin, one.end_ns)):
                 yield place, start, end
             reach = one.end_ns
 
@@ -156,7 +154,7 @@ def _reason(scene: _Scene, place: int, stretch: Interval, resumed: Activity | No
     if resumed.stream == one.stream:
         return SAME_STREAM
     if _came_late(resumed, one, start):
-        return BLOCKING_CALL if _blocked(scene.waits, resumed, stretch) else LATE_HOST
+        return BLOCKING_CALL if _blocked(scene, resumed, stretch) else LATE_HOST
     if resumed.start_ns < one.end_ns:
         return BETWEEN_KERNELS
     return SAME_COMMUNICATOR if _queued_behind(scene.comm, place, resumed, end) else DEPENDENCY
@@ -169,15 +167,19 @@ def _came_late(resumed: Activity, one: Activity, start: int) -> bool:
     return resumed.start_ns < one.end_ns
 
 
-def _blocked(waits: Iterable[HostEvent], resumed: Activity, stretch: Interval) -> bool:
+def _by_thread(waits: Iterable[HostEvent]) -> dict[str, list[Interval]]:
+    """Calls lie inside each other (``.item()`` in a synchronisation): merged, each moment counts once."""
+    by_thread: dict[str, list[Interval]] = {}
+    for wait in waits:
+        by_thread.setdefault(wait.thread, []).append((wait.start_ns, wait.end_ns))
+    return {thread: union(own) for thread, own in by_thread.items()}
+
+
+def _blocked(scene: _Scene, resumed: Activity, stretch: Interval) -> bool:
     """Whether the launching thread sat in a blocking call for half the time before the launch, or more."""
     start, end = stretch
     until = min(resumed.launched_ns or end, end)
-    sat = sum(
-        max(min(wait.end_ns, until) - max(wait.start_ns, start), 0)
-        for wait in waits
-        if wait.thread == resumed.thread and wait.start_ns < until and wait.end_ns > start
-    )
+    sat = length(within(scene.blocked.get(resumed.thread, ()), start, until))
     return 2 * sat >= until - start > 0
 
 

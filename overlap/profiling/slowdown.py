@@ -5,14 +5,13 @@ against their median alone. A source that tells no grid tells nothing here; wher
 estimate is rough.
 """
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from overlap.profiling.intervals import Interval
+from overlap.profiling.intervals import Interval, length, within
 from overlap.profiling.recording import COMPUTE, Activity
 
 _BESIDE = 0.5
@@ -46,11 +45,10 @@ class Slowdown:
 def slowdown(activities: Sequence[Activity], comm: Sequence[Interval]) -> Slowdown:
     """Compare the compute of one rank beside ``comm`` and alone."""
     alone, beside = defaultdict(list), defaultdict(list)
-    starts = [start for start, _ in comm]
     for one in activities:
         took = one.end_ns - one.start_ns
         if one.category == COMPUTE and one.shape and took:
-            under = _under(one, comm, starts)
+            under = length(within(comm, one.start_ns, one.end_ns))
             if under == 0:
                 alone[_identity(one)].append(took)
             elif under >= _BESIDE * took:
@@ -65,13 +63,3 @@ def slowdown(activities: Sequence[Activity], comm: Sequence[Interval]) -> Slowdo
 
 def _identity(one: Activity) -> tuple[str, str, str]:
     return one.name, one.shape, one.unit
-
-
-def _under(one: Activity, comm: Sequence[Interval], starts: Sequence[int]) -> int:
-    """How long a kernel ran while ``comm`` was going on."""
-    at = max(bisect_right(starts, one.start_ns) - 1, 0)
-    shared = 0
-    while at < len(comm) and comm[at][0] < one.end_ns:
-        shared += max(min(comm[at][1], one.end_ns) - max(comm[at][0], one.start_ns), 0)
-        at += 1
-    return shared

@@ -59,6 +59,8 @@ def test_the_host_was_late_because_it_sat_in_a_blocking_call():
     elsewhere = HostEvent("cudaStreamSynchronize", "2", 5, 24, {})
     assert reasons(BEFORE, collective(8, 30), after, waits=[elsewhere]) == [(LATE_HOST, 10, 30)]
     short = HostEvent("cudaStreamSynchronize", "1", 5, 14, {})
+    nested = [HostEvent("aten::item", "1", 4, 16, {}), HostEvent("aten::_local_scalar_dense", "1", 5, 15, {}), short]
+    assert reasons(BEFORE, collective(8, 30), after, waits=nested) == [(LATE_HOST, 10, 30)]
     assert reasons(BEFORE, collective(8, 30), after, waits=[short]) == [(LATE_HOST, 10, 30)]
 
 
