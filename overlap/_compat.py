@@ -217,3 +217,10 @@ def _each_placement_apart(handler: Callable[..., None], check: Any, args: tuple[
 
 def _is_sharded(placements: Sequence[Placement]) -> bool:
     return any(placement.is_shard() for placement in placements)
+
+
+def profile_all_threads() -> Any:
+    """Let torch.profiler record every thread, our lanes' too, not only those that torch has started."""
+    from torch._C._profiler import _ExperimentalConfig
+
+    return _ExperimentalConfig(profile_all_threads=True)

@@ -2,6 +2,7 @@
 
 import sys
 import traceback
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, cast
@@ -35,6 +36,10 @@ from overlap.demo.settings import TrainSettings
 from overlap.demo.train import train as train_demo
 from overlap.doctor.command import diagnose
 from overlap.errors import ConfigError, OverlapError, message
+from overlap.profiling.command import Outputs, report_command
+from overlap.profiling.selection import ReportOptions
+from overlap.record.command import record
+from overlap.record.settings import ProfileSettings
 from overlap.verify import command as verification
 from overlap.verify.settings import VerifySettings
 from overlap.verify.worker import verify_rank
@@ -113,6 +118,51 @@ def verify(
         worker.run(partial(verify_rank, settings), show=show)
     if not verification.run_local(settings):
         raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    paths: Annotated[
+        list[str],
+        typer.Argument(help="A trace, a folder of ranks, a timeline.json or a .sqlite of nsys; two to compare."),
+    ],
+    json: Annotated[Path | None, typer.Option(help="File for the figures per rank and unit.")] = None,
+    details: Annotated[Path | None, typer.Option(help="JSON file for everything.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="File for the tables.")] = None,
+    html: Annotated[Path | None, typer.Option(help="File for a page with timeline, bars and waterfall.")] = None,
+    perfetto: Annotated[Path | None, typer.Option(help="Trace file for ui.perfetto.dev.")] = None,
+    gate: Annotated[
+        list[str] | None, typer.Option(help="Condition, e.g. 'exposed_ratio<0.1'; exit status 1 unless it holds.")
+    ] = None,
+    window: Annotated[str, typer.Option(help="full, or steps: without the last, cut-off one.")] = "full",
+    rounding: Annotated[str, typer.Option(help="none, or hta: to whole µs.")] = "none",
+    memset: Annotated[str, typer.Option(help="A memset is compute, or other: it counts with the copies.")] = "other",
+    peer_copies: Annotated[str, typer.Option(help="Copies between devices: copy or comm.")] = "copy",
+    comm_kernels: Annotated[str | None, typer.Option(help="TOML file of rules, before the shipped ones.")] = None,
+    flops: Annotated[float | None, typer.Option(help="Model FLOPs of a step on one rank, for MFU.")] = None,
+    peak_flops: Annotated[float | None, typer.Option(help="FLOP/s that one device could do, for MFU.")] = None,
+) -> None:
+    """Say what is exposed in a recording of any training program, why, and who pays for it."""
+    given = locals()
+    options = ReportOptions(**{field.name: given[field.name] for field in fields(ReportOptions)})
+    outputs = Outputs(json=json, details=details, markdown=markdown, html=html, perfetto=perfetto)
+    if not report_command(paths, options, outputs, gate or (), Console()):
+        raise typer.Exit(1)
+
+
+@app.command()
+def profile(
+    command: Annotated[list[str], typer.Argument(help="The program as in a shell, behind --.")],
+    out: Annotated[str, typer.Option(help="Empty folder for the traces.")] = "runs/profile",
+    tool: Annotated[str, typer.Option(help="nsys, torch, or auto: nsys where it is installed.")] = "auto",
+    skip: Annotated[int, typer.Option(help="Optimizer steps before recording starts.")] = 3,
+    steps: Annotated[int, typer.Option(help="Optimizer steps to record.")] = 5,
+) -> None:
+    """Record a training program, all ranks of it, and report on it: ``overlap profile -- torchrun train.py``."""
+    folder = record(command, ProfileSettings(out=out, tool=tool, skip=skip, steps=steps))
+    console, page = Console(), folder / "report.html"
+    report_command([str(folder)], ReportOptions(), Outputs(html=page), (), console)
+    console.print(f"written to {page}; more: overlap report {folder} --help", highlight=False, soft_wrap=True)
 
 
 @app.command()

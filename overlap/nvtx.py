@@ -41,6 +41,8 @@ class _Domain(Protocol):
 
 
 _domain: _Domain | None = None
+_listener: _Domain | None = None
+_demanded = False
 
 
 def enable(on: bool = True) -> bool:
@@ -51,8 +53,23 @@ def enable(on: bool = True) -> bool:
         tool attached (``nsys profile ...``), is no error: there is nobody to see them.
     """
     global _domain
-    _domain = _attached_domain() if on else None
+    _domain = (_listener or _attached_domain()) if on else None
     return _domain is not None
+
+
+def demand(listener: _Domain | None = None) -> None:
+    """From now on engines record ranges, whatever their option ``nvtx`` says: somebody profiles the program.
+
+    Args:
+        listener: receives the ranges instead of NVTX, e.g. a profiler that does not read it.
+    """
+    global _demanded, _listener
+    _demanded, _listener = True, listener
+
+
+def demanded() -> bool:
+    """Whether somebody profiles the program."""
+    return _demanded
 
 
 def enabled() -> bool:

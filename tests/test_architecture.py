@@ -23,12 +23,12 @@ LAYERS = [
     ("optim",),
     ("engine",),
     ("",),  # overlap itself: the public names
-    ("demo", "bench", "verify", "doctor"),
+    ("demo", "bench", "verify", "doctor", "record"),
     ("cli",),
     ("__main__",),
 ]
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
-ENDS = ("demo", "bench", "verify", "doctor", "integrations", "cli", "__main__")
+ENDS = ("demo", "bench", "verify", "doctor", "record", "integrations", "cli", "__main__")
 
 # What is planned, proved or measured can be looked at on a machine without torch.
 TORCH_FREE = [
@@ -48,6 +48,10 @@ PRIVATE_ALLOWED = {
 ENVIRONMENT_ALLOWED = {
     "overlap.config": "the one home of environment variables",
     "overlap.demo.environment": "the ranks that a launcher has started, before there are options",
+    "overlap.record.command": "tells the processes it starts what to record",
+    "overlap.record.recorder": "reads it there",
+    "overlap.record.torch_tool": "the rank that a launcher gave, where torch.distributed is not used",
+    "overlap.record.site.sitecustomize": "runs before anything of ours can be imported",
     "overlap.demo.launch": "sets the threads of the ranks it starts",
 }
 
@@ -99,9 +103,10 @@ def _is_torch(name: str) -> bool:
     return name.partition(".")[0] == "torch"
 
 
-def test_profiling_needs_nothing_of_ours_but_errors():
-    rooms = {package()[name].room for module in TORCH_FREE for name in closure(module) if ".profiling." in module}
-    assert rooms == {"profiling", "errors"}
+def test_profiling_needs_nothing_of_ours_but_errors_and_the_volume_of_collectives():
+    profiling = [module for module in TORCH_FREE if ".profiling." in module]
+    others = {name for module in profiling for name in closure(module) if package()[name].room != "profiling"}
+    assert others == {"overlap.errors", "overlap.comm.volume"}
 
 
 @modules

@@ -52,6 +52,20 @@ def test_a_scope_pushes_its_name_and_pops(domain: FakeDomain) -> None:
     assert domain.registered == [("gather blocks.3", "gather", 4096), ("forward blocks.2", "compute", 0)]
 
 
+def test_a_listener_hears_what_nvtx_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvtx, "_attached_domain", lambda: pytest.fail("NVTX was asked"))
+    for name in ("_demanded", "_listener", "_domain"):
+        monkeypatch.setattr(nvtx, name, getattr(nvtx, name))  # as it was, afterwards
+    assert not nvtx.demanded()
+    listener = FakeDomain()
+    nvtx.demand(listener)
+    assert nvtx.demanded()
+    assert nvtx.enable()
+    with nvtx.Scope("gather", "blocks.3"):
+        pass
+    assert listener.said() == ["push gather blocks.3", "pop"]
+
+
 def test_attributes_are_built_once_and_shared_by_equal_scopes(domain: FakeDomain) -> None:
     nvtx.enable()
     scopes = [nvtx.Scope("reduce", "blocks.0", bytes=64) for _ in range(3)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from torch.utils.hooks import RemovableHandle
@@ -37,6 +38,7 @@ from overlap.profiling.timeline import Timeline
 from overlap.schedule.executor import Executor
 from overlap.schedule.op import LaneName
 from overlap.schedule.plan import Plan
+from overlap.schedule.ranges import ComputeRanges
 from overlap.schedule.trace import ComputeTrace
 from overlap.shard.flat import Flat
 from overlap.shard.unit import Unit
@@ -53,6 +55,8 @@ class Engine:
             group: the ranks.
             options: the outermost unit's; what concerns the whole model is taken from it.
         """
+        if nvtx.demanded():
+            options = replace(options, nvtx=True)
         self.units, self.group, self.options = tuple(units), group, options
         find_lenders(units)
         self._watch = TimelineWatch(group.rank) if options.timeline else None
@@ -88,7 +92,8 @@ class Engine:
                 flat.order = ComputeOrder(self.lanes.compute, trace, unit.name, self.options.nvtx)
         bindings = Bindings(self.units, self.gradients, self.comms[LaneName.GATHER], self.options)
         spec = self.residency.step_spec(self.gradients)
-        return Executor(spec, bindings, self.lanes.compute, self.lanes.communication, trace)
+        ranges = ComputeRanges(_compute_range) if self.options.nvtx else None
+        return Executor(spec, bindings, self.lanes.compute, self.lanes.communication, trace, ranges)
 
     @property
     def slots(self) -> SlotMap:
@@ -158,6 +163,10 @@ def _forget(gather: Communicator, flat: Flat) -> None:
     """Only one that keeps what it has gathered needs to be told."""
     if isinstance(gather, TwoLevelCommunicator):
         gather.forget(flat.shard)
+
+
+def _compute_range(kind: str, unit: str) -> nvtx.Scope:
+    return nvtx.Scope("compute", unit, phase=kind)
 
 
 def _release(lanes: backend.Lanes, handles: list[RemovableHandle]) -> None:

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -27,6 +29,7 @@ from overlap.engine.observe import TimelineWatch
 from overlap.engine.plans import PlanBook
 from overlap.engine.residency import Residency
 from overlap.engine.wire import WireLedger
+from overlap.nvtx import Scope
 from overlap.schedule.executor import Executor
 from overlap.schedule.op import Kind, Position
 from overlap.schedule.plan import Plan
@@ -60,6 +63,9 @@ class Passes:
     ) -> None:
         self._units, self._residency, self._gradients, self._executor = units, residency, gradients, executor
         self._control, self.ledger, self.watch, self._forget = control, ledger, watch, forget
+        self._settling: AbstractContextManager[Any] = nullcontext()
+        if gradients.options.nvtx:
+            self._settling = Scope("host", "", phase="settle")
         self.plans = PlanBook(control)
         self.requires_gradient_sync = self.requires_all_reduce = True
         self.handles = hooks.watch_gradients(self, units)
@@ -297,7 +303,8 @@ class Passes:
         if reducing and self._gradients.options.lanes == "inline":
             # What another rank has begun to reduce holds it up, here and now, so that it cannot settle facts first.
             self._executor.flush()
-        again = self._gradients.settle(self._control) if reducing else sorted(self._gradients.late)
+        with self._settling:
+            again = self._gradients.settle(self._control) if reducing else sorted(self._gradients.late)
         if self._gradients.any_used:
             self._executor.flush()
         for bucket in again:

@@ -10,6 +10,7 @@ A *merged* list is sorted, disjoint, without empty intervals and without touchin
 one out of anything; the others take and return merged lists in one linear sweep.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from overlap.errors import ConfigError, message
@@ -63,6 +64,13 @@ def subtract(a: Sequence[Interval], b: Sequence[Interval]) -> list[Interval]:
         if start < end:
             left.append((start, end))
     return left
+
+
+def within(merged: Sequence[Interval], start: int, end: int) -> list[Interval]:
+    """What a merged list covers of ``[start, end)``; looks at that part alone."""
+    first = max(bisect_left(merged, (start, start)) - 1, 0)  # the one before may reach into it
+    last = bisect_left(merged, (end, end), first)
+    return intersect(merged[first:last], [(start, end)]) if start < end else []
 
 
 def length(merged: Iterable[Interval]) -> int:

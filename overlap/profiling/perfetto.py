@@ -12,6 +12,9 @@ from typing import Any
 
 from overlap.profiling.timeline import LANES, Span
 
+FORMAT = "overlap-trace-1"
+"""How a reader knows a trace of ours, by its first bytes."""
+
 _NS_PER_US = 1e3
 
 
@@ -26,9 +29,9 @@ def trace(spans: Iterable[Span]) -> dict[str, Any]:
     events = [*_names(tracks), *_step_marks(ordered, origin)]
     events += [_event(span, tracks[span.rank, span.lane], origin) for span in ordered]
     return {
-        "traceEvents": events,
+        "otherData": {"format": FORMAT, "clock": "host monotonic", "origin_ns": str(origin)},
         "displayTimeUnit": "ms",
-        "otherData": {"clock": "host monotonic", "origin_ns": str(origin)},
+        "traceEvents": events,
     }
 
 

@@ -7,22 +7,17 @@ per column; what colour says is also said in text.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rich import box
 from rich.markup import escape
 from rich.table import Table
 
 from overlap.profiling.metrics import StepMetrics
+from overlap.profiling.report_style import bar, byte_scale, figures_table, ms, scaled, tail
 from overlap.profiling.unit_metrics import UnitMetrics
 
 _WHOLE_MODEL = "(model)"
-_BAR_CELLS = 30
-_BAR_EIGHTHS = " ▏▎▍▌▋▊▉"
 _FIGURES_WIDTH = 64
 """Columns that the figures of the per-unit table take; the names get the rest."""
 _UNIT_FIGURES = ("reduce", "wire", "hidden", "exposed", "stall")
-
-# A rule under the head and before the total, nothing else: figures carry the table.
-_BOX = box.Box("    \n    \n ── \n    \n ── \n ── \n    \n    \n")
 
 
 class LedgerRow(NamedTuple):
@@ -40,7 +35,7 @@ class LedgerRow(NamedTuple):
 
 def totals_table(metrics: StepMetrics) -> Table:
     """Where the time of a step went, and the overlap ratio or why there is none."""
-    table = _table("step", left="", right=("ms", "%"))
+    table = figures_table("step", left="", right=("ms", "%"))
     table.add_column("")
     for name, ns in (
         ("compute", metrics.compute_ns),
@@ -49,9 +44,9 @@ def totals_table(metrics: StepMetrics) -> Table:
         ("span", metrics.span_ns),
     ):
         share = ns / metrics.span_ns if metrics.span_ns else 0.0
-        table.add_row(name, _ms(ns), f"{100 * share:.1f}", _bar(share), end_section=name in ("idle", "span"))
-    table.add_row("communication", _ms(metrics.comm_ns), "", f"{metrics.comm_ops} collectives")
-    table.add_row("hidden under compute", _ms(metrics.hidden_ns), "", _ratio_text(metrics))
+        table.add_row(name, ms(ns), f"{100 * share:.1f}", bar(share), end_section=name in ("idle", "span"))
+    table.add_row("communication", ms(metrics.comm_ns), "", f"{metrics.comm_ops} collectives")
+    table.add_row("hidden under compute", ms(metrics.hidden_ns), "", _ratio_text(metrics))
     return table
 
 
@@ -61,16 +56,16 @@ def unit_table(metrics: StepMetrics, width: int = 80) -> Table:
     Units may share the wire: the last row counts shared time once, so it can be less than the sum above it.
     """
     total_bytes = sum(unit.bytes for unit in metrics.units)
-    divisor, scale = _byte_scale([total_bytes])
+    divisor, scale = byte_scale([total_bytes])
     heads = ("", scale), ("gather", "fwd"), ("gather", "bwd"), *(("", name) for name in _UNIT_FIGURES)
     right = ["\n".join(head) for head in heads]
-    table = _table("communication per unit, ms", left="\nunit", right=right)
+    table = figures_table("communication per unit, ms", left="\nunit", right=right)
     for unit in metrics.units:
-        name = escape(_tail(unit.unit or _WHOLE_MODEL, max(width - _FIGURES_WIDTH, 12)))
+        name = escape(tail(unit.unit or _WHOLE_MODEL, max(width - _FIGURES_WIDTH, 12)))
         last = unit is metrics.units[-1]
-        table.add_row(name, _scaled(unit.bytes, divisor), *_unit_cells(unit), end_section=last)
+        table.add_row(name, scaled(unit.bytes, divisor), *_unit_cells(unit), end_section=last)
     totals = (metrics.comm_ns, metrics.hidden_ns, metrics.exposed_ns, metrics.stall_ns)
-    table.add_row("all", _scaled(total_bytes, divisor), "", "", "", *(_ms(ns) for ns in totals), style="bold")
+    table.add_row("all", scaled(total_bytes, divisor), "", "", "", *(ms(ns) for ns in totals), style="bold")
     return table
 
 
@@ -87,8 +82,8 @@ def wire_table(rows: Sequence[LedgerRow | tuple[str, int, int, str]]) -> Table:
 def _ledger(title: str, actual: str, rows: Sequence[LedgerRow | tuple[str, int, int, str]]) -> Table:
     lines = [LedgerRow(*row) for row in rows]
     total = LedgerRow("total", sum(line.predicted for line in lines), sum(line.actual for line in lines), "")
-    divisor, scale = _byte_scale([total.predicted, total.actual])
-    table = _table(title, left="", right=(f"predicted {scale}", f"{actual} {scale}", "difference"))
+    divisor, scale = byte_scale([total.predicted, total.actual])
+    table = figures_table(title, left="", right=(f"predicted {scale}", f"{actual} {scale}", "difference"))
     table.add_column("formula", overflow="fold")
     for line in lines:
         table.add_row(*_ledger_cells(line, divisor), end_section=line is lines[-1])
@@ -97,7 +92,7 @@ def _ledger(title: str, actual: str, rows: Sequence[LedgerRow | tuple[str, int, 
 
 
 def _ledger_cells(line: LedgerRow, divisor: int) -> tuple[str, ...]:
-    predicted, actual = _scaled(line.predicted, divisor), _scaled(line.actual, divisor)
+    predicted, actual = scaled(line.predicted, divisor), scaled(line.actual, divisor)
     difference = _difference(line.actual - line.predicted)
     # "[world, S]" in a formula is text, not markup.
     return escape(line.name), predicted, actual, difference, escape(line.formula)
@@ -107,13 +102,13 @@ def _difference(off: int) -> str:
     """In a unit of its own: a few bytes off must not read as +0.00."""
     if off == 0:
         return "="
-    divisor, unit_name = _byte_scale([abs(off)])
-    return f"{'+-'[off < 0]}{_scaled(abs(off), divisor)} {unit_name}"
+    divisor, unit_name = byte_scale([abs(off)])
+    return f"{'+-'[off < 0]}{scaled(abs(off), divisor)} {unit_name}"
 
 
 def _unit_cells(unit: UnitMetrics) -> list[str]:
     figures = (*_pass_figures(unit), unit.wire_ns, unit.hidden_ns, unit.exposed_ns, unit.stall_ns)
-    return [_ms(ns) if ns else "-" for ns in figures]
+    return [ms(ns) if ns else "-" for ns in figures]
 
 
 def _pass_figures(unit: UnitMetrics) -> tuple[int, int, int]:
@@ -128,42 +123,3 @@ def _ratio_text(metrics: StepMetrics) -> str:
     if metrics.ratio is None:
         return f"no ratio: {metrics.no_comm_reason}"
     return f"overlap ratio {metrics.ratio:.3f}"
-
-
-def _table(title: str, left: str, right: Sequence[str]) -> Table:
-    """An empty table with a column of names (left) and columns of figures (right)."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=_BOX)
-    table.show_edge, table.pad_edge, table.collapse_padding = False, False, True
-    table.add_column(left, no_wrap=True)
-    for header in right:
-        table.add_column(header, justify="right", no_wrap=True)
-    return table
-
-
-def _tail(name: str, width: int) -> str:
-    """The end of an FQN tells units apart: cut the front."""
-    return name if len(name) <= width else "…" + name[len(name) - width + 1 :]
-
-
-def _bar(share: float) -> str:
-    """A bar to scale, in eighths of a cell."""
-    eighths = round(share * _BAR_CELLS * 8)
-    return ("█" * (eighths // 8) + _BAR_EIGHTHS[eighths % 8]).rstrip()
-
-
-def _ms(ns: int) -> str:
-    return f"{ns / 1e6:.2f}"
-
-
-def _scaled(value: int, divisor: int) -> str:
-    """Bytes in the unit of their column; plain bytes have no fraction."""
-    return str(value) if divisor == 1 else f"{value / divisor:.2f}"
-
-
-def _byte_scale(values: Sequence[int]) -> tuple[int, str]:
-    """One decimal unit for a whole column, so that its figures compare at a glance."""
-    largest = max(values, default=0)
-    for divisor, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if largest >= divisor:
-            return divisor, name
-    return 1, "B"

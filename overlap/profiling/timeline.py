@@ -22,7 +22,8 @@ COMM_LANES = ("gather", "reduce", "replicate")
 LANES = (COMPUTE, *COMM_LANES, "host", "disk")
 """Every lane, in the order in which reports list them."""
 
-_FORMAT = "overlap-timeline-1"
+FORMAT = "overlap-timeline-1"
+"""How a reader knows a timeline, by its first bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class Timeline:
     def to_json(self, path: str | Path) -> None:
         """Write every span to ``path``; rows follow the ``fields`` header, so the file stays small."""
         rows = [[getattr(span, name) for name in _FIELDS] for span in self]
-        document = {"format": _FORMAT, "fields": _FIELDS, "spans": rows}
+        document = {"format": FORMAT, "fields": _FIELDS, "spans": rows}
         Path(path).write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
 
     @classmethod
@@ -130,9 +131,9 @@ class Timeline:
         """Read what ``to_json`` wrote."""
         document = json.loads(Path(path).read_text(encoding="utf-8"))
         found = document.get("format") if isinstance(document, dict) else type(document).__name__
-        if found != _FORMAT:
+        if found != FORMAT:
             cure = "write it with Timeline.to_json (timeline.json of `overlap train` is a Perfetto trace)"
-            raise ConfigError(message(f"format of {Path(path).name}", f"be {_FORMAT!r}", found, cure))
+            raise ConfigError(message(f"format of {Path(path).name}", f"be {FORMAT!r}", found, cure))
         timeline = cls()
         timeline.extend(Span(**dict(zip(document["fields"], row, strict=True))) for row in document["spans"])
         return timeline

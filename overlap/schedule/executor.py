@@ -19,6 +19,7 @@ from overlap.schedule.issue import Bindings, Issuer
 from overlap.schedule.lanes import DONE, ComputeLane, Event, Lane
 from overlap.schedule.op import ENTRY_OF_EXIT, EXIT_OF_ENTRY, OF_BUCKETS, Kind, LaneName, Op, Position
 from overlap.schedule.plan import Plan
+from overlap.schedule.ranges import ComputeRanges
 from overlap.schedule.reductions import Reductions
 from overlap.schedule.spec import NO_SLOT, StepSpec
 from overlap.schedule.trace import ComputeTrace
@@ -34,6 +35,7 @@ class Executor:
         compute: ComputeLane,
         lanes: dict[LaneName, Lane],
         trace: ComputeTrace | None = None,
+        ranges: ComputeRanges | None = None,
     ) -> None:
         """Connect plans to lanes.
 
@@ -43,8 +45,9 @@ class Executor:
             compute: the caller's lane.
             lanes: the other lanes by name.
             trace: records compute and stalls; None records nothing.
+            ranges: names module code for a profiler; None names nothing.
         """
-        self._issuer = Issuer(bindings, compute, lanes, trace)
+        self._issuer = Issuer(bindings, compute, lanes, trace, ranges)
         self._reductions = Reductions(self._issuer)
         self.renew(spec)
         self.plan: Plan | None = None
@@ -152,6 +155,7 @@ class Executor:
         self.settle()
         if self.trace is not None:
             self.trace.finish()
+        self._issuer.close_ranges()
 
     def settle(self) -> None:
         """A pass ends: gathers for units that it left out must not be sending rows that the optimizer rewrites."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from overlap.schedule.lanes import DONE, ComputeLane, Event, Job, Lane
 from overlap.schedule.op import ENTRY_OF_EXIT, EXIT_OF_ENTRY, LaneName, Op
+from overlap.schedule.ranges import ComputeRanges
 from overlap.schedule.trace import ComputeTrace
 
 
@@ -27,12 +28,19 @@ class Issuer:
         issued: events of the ops of this pass, in order.
         latest: true once all compute that has been submitted has finished.
         trace: records compute and stalls; None records nothing.
+        ranges: names module code for a profiler; None names nothing.
     """
 
     def __init__(
-        self, bindings: Bindings, compute: ComputeLane, lanes: dict[LaneName, Lane], trace: ComputeTrace | None
+        self,
+        bindings: Bindings,
+        compute: ComputeLane,
+        lanes: dict[LaneName, Lane],
+        trace: ComputeTrace | None,
+        ranges: ComputeRanges | None,
     ) -> None:
-        self._bindings, self._compute, self._lanes, self.trace = bindings, compute, lanes, trace
+        self._bindings, self._compute, self._lanes = bindings, compute, lanes
+        self.trace, self.ranges = trace, ranges
         self.issued: list[str] = []
         self.latest: Event = DONE
         self._events: dict[str, Event] = {}
@@ -42,6 +50,12 @@ class Issuer:
         """A pass starts: events of earlier ones are over."""
         self.issued = []
         self._events = {}
+        self.close_ranges()
+
+    def close_ranges(self) -> None:
+        """What is open belongs to a pass that is over."""
+        if self.ranges is not None:
+            self.ranges.close()
 
     def forget_jobs(self) -> None:
         """Memory has moved: what ops do must be asked anew."""
@@ -96,7 +110,11 @@ class Issuer:
             self._compute.enter()
             if self.trace is not None:
                 self.trace.enter(op.kind, job.unit)
+            if self.ranges is not None:
+                self.ranges.enter(op.kind, job.unit)
             return DONE
+        if self.ranges is not None and op.kind in ENTRY_OF_EXIT:
+            self.ranges.leave(op.kind, job.unit)
         if self.trace is None:
             return self._compute.submit(job, ())
         if op.kind in ENTRY_OF_EXIT:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overlap.errors import ConfigError
-from overlap.profiling.intervals import Interval, intersect, length, subtract, union
+from overlap.profiling.intervals import Interval, intersect, length, subtract, union, within
 
 INTERVAL = st.builds(lambda start, size: (start, start + size), st.integers(-20, 40), st.integers(0, 15))
 INTERVALS = st.lists(INTERVAL, max_size=12)
@@ -40,6 +40,12 @@ def test_intersect_and_subtract_agree_with_the_bitmap(left: list[Interval], righ
     assert bitmap(both) == bitmap(a) & bitmap(b)
     assert bitmap(only_a) == bitmap(a) - bitmap(b)
     assert length(both) + length(only_a) == length(a)
+
+
+@given(INTERVALS, INTERVAL)
+def test_within_is_the_intersection_with_one_interval(intervals: list[Interval], window: Interval) -> None:
+    merged = union(intervals)
+    assert bitmap(within(merged, *window)) == bitmap(merged) & bitmap([window])
 
 
 def test_the_drawing_in_the_docstring() -> None:

@@ -1,0 +1,94 @@
+"""What ``overlap report`` does: read, measure, explain, print, write, and say whether the gates hold."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from overlap.errors import ConfigError, message
+from overlap.profiling.analysis import Analysis, analyse
+from overlap.profiling.comparison import comparison_dict, comparison_sheets
+from overlap.profiling.gate import Gate
+from overlap.profiling.rank_report import report
+from overlap.profiling.report_html import page
+from overlap.profiling.report_perfetto import analysis_trace
+from overlap.profiling.report_sheets import sheets
+from overlap.profiling.selection import ReportOptions
+from overlap.profiling.sheet import Sheet, markdown, terminal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """Files to write; None writes none."""
+
+    json: Path | None = None
+    """The figures per rank and unit; of two runs both, and what changed."""
+    details: Path | None = None
+    """Everything: communicators, reasons, collectives matched over ranks."""
+    markdown: Path | None = None
+    """The tables as GitHub shows them."""
+    html: Path | None = None
+    """One page with timeline, bars and waterfall; works from a file."""
+    perfetto: Path | None = None
+    """What was measured, and why it was exposed, as a trace for ui.perfetto.dev."""
+
+
+def report_command(
+    paths: Sequence[str], options: ReportOptions, outputs: Outputs, gates: Sequence[str], console: Console
+) -> bool:
+    """Report on one run, or on two of them side by side; whether all gates hold on the last."""
+    if len(paths) > 2:
+        cure = "compare them two by two"
+        raise ConfigError(message("paths", "be one run or two", f"{len(paths)} of them", cure))
+    conditions = [Gate.parse(gate) for gate in gates]
+    analyses = [analyse(report(path, options)) for path in paths]
+    last = analyses[-1]
+    shown = list(sheets(last))
+    if len(analyses) == 2:
+        shown = comparison_sheets(analyses[0].report, last.report) + shown
+    _print(shown, last, console)
+    _write(outputs, analyses, shown)
+    failures = [line for condition in conditions for line in condition.failures(last.report)]
+    for line in failures:
+        console.print(Text(f"gate: {line}", style="red"), soft_wrap=True)
+    return not failures
+
+
+def _print(shown: Sequence[Sheet], analysis: Analysis, console: Console) -> None:
+    for sheet in shown:
+        console.print(terminal(sheet, console.width))
+        console.print()
+    for note in analysis.notes:
+        console.print(Text(f"note: {note}", style="dim"), soft_wrap=True)
+
+
+def _write(outputs: Outputs, analyses: Sequence[Analysis], shown: Sequence[Sheet]) -> None:
+    last = analyses[-1]
+    if outputs.json is not None:
+        reports = [analysis.report for analysis in analyses]
+        _write_json(outputs.json, comparison_dict(*reports) if len(reports) == 2 else last.report.to_dict())
+    if outputs.details is not None:
+        _write_json(outputs.details, last.to_dict())
+    if outputs.markdown is not None:
+        write_text(outputs.markdown, "\n".join(map(markdown, shown)))
+    if outputs.html is not None:
+        write_text(outputs.html, page(last))
+    if outputs.perfetto is not None:
+        write_text(outputs.perfetto, json.dumps(analysis_trace(last), separators=(",", ":")) + "\n")
+
+
+def _write_json(path: Path, document: dict[str, Any]) -> None:
+    write_text(path, json.dumps(document, indent=1) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file; refuses a path that cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        cure = "name a file in a folder that exists"
+        raise ConfigError(message(str(path), "be a file to write to", str(error), cure)) from error

@@ -1,0 +1,1 @@
+"""``overlap profile -- CMD``: record any training program, ranks and all, and report on it."""
