@@ -220,9 +220,9 @@ def _not_refreshed(stage: int) -> None:
     """A fault of the engine: compute goes on with the weights of before the update."""
     refresh = Flat.refresh_shard
 
-    def not_again(flat: Flat) -> bool:
+    def not_again(flat: Flat, *told: Callable[[Flat], None]) -> bool:
         before = flat.shard.clone()
-        changed = refresh(flat)
+        changed = refresh(flat, *told)
         if before.any():
             flat.shard.copy_(before)
         return changed
