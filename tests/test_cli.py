@@ -1,3 +1,4 @@
+import subprocess
 import sys
 
 import pytest
@@ -78,3 +79,15 @@ def test_another_number_of_ranks_than_the_launchers_is_refused(overlap, monkeypa
     code, err = overlap("train", "--ranks", "2")
     assert code == 2
     assert err.startswith("error: ranks must be the 4 that the launcher started, but got 2")
+
+
+def test_the_command_line_needs_no_triton():
+    """Nor does it load one: its interpreter is chosen when it is first imported."""
+    code = (
+        "import sys; sys.modules['triton'] = None\n"
+        "from overlap.cli import main; sys.argv = ['overlap', 'doctor']\n"
+        "main()"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "No module named" not in finished.stderr
+    assert "ops on CPU" in finished.stdout

@@ -12,13 +12,11 @@ import torch.distributed as dist
 from overlap.doctor.facts import Software
 from overlap.errors import OverlapError
 from overlap.ops.faces import face_name
+from overlap.ops.image import image
 
 
 def look() -> Software:
     """Read versions and faces."""
-    # Loads Triton where there is one: for this question, not for every command.
-    from overlap.ops.cuda_face.routes import image
-
     return Software(
         overlap=_version("overlap-engine") or "not installed",
         python=sys.version_info[:3],

@@ -1,19 +1,17 @@
 """How the compiled kernels are reached: the package's own launcher, else CuPy."""
 
-import sys
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Protocol, cast
 
 import torch
 from torch import Tensor
 
 from overlap.errors import StateError, message
+from overlap.ops.image import IMAGE, image
 
 DRIVER = "libcuda.so.1"
-IMAGE = "_kernels.fatbin"
 
 
 class Route(Protocol):
@@ -101,13 +99,6 @@ def current() -> Route:
         return cast(Route, import_module("overlap.ops.cuda_face.cupy_route").CupyRoute(fatbin))
     cure = "reinstall where a C++ compiler is found, install cupy, or let Triton serve"
     raise StateError(message("overlap._cuda or cupy", "be installed", "neither", cure))
-
-
-def image() -> Path | None:
-    """Return where the kernels are. An editable install keeps what was built in another folder than the sources."""
-    package = sys.modules[__name__.partition(".")[0]]
-    places = (Path(folder, IMAGE) for folder in package.__path__)
-    return next((place for place in places if place.is_file()), None)
 
 
 def place_of(tensor: Tensor) -> tuple[int, int]:

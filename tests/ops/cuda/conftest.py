@@ -16,6 +16,7 @@ from overlap import _cuda
 from overlap.ops.cuda_face import routes
 from overlap.ops.cuda_face.cupy_route import CupyRoute
 from overlap.ops.cuda_face.tables import tables
+from overlap.ops.image import image
 
 ROUTES = ("launcher", "cupy")
 GPU_ROUTES = {f"{name} on a GPU": name for name in ROUTES}
@@ -55,7 +56,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     elif not torch.cuda.is_available():
         pytest.skip("needs an NVIDIA GPU")
     else:
-        fatbin = routes.image()
+        fatbin = image()
         assert fatbin is not None, "the kernels are not built: reinstall where nvcc is found"
         with _routed(GPU_ROUTES[request.param], routes.DRIVER, fatbin):
             yield torch.device("cuda")

@@ -11,6 +11,7 @@ from overlap import _cuda
 from overlap.ops import cuda_face
 from overlap.ops.cuda_face import routes
 from overlap.ops.cuda_face.cupy_route import CupyRoute
+from overlap.ops.image import image
 
 pytestmark = pytest.mark.gpu
 
@@ -23,7 +24,7 @@ def cupy(request, monkeypatch):
     """CuPy itself, while the face runs on one of its routes; both on torch's current stream."""
     if not torch.cuda.is_available():
         pytest.skip("needs an NVIDIA GPU")
-    module, fatbin = pytest.importorskip("cupy"), routes.image()
+    module, fatbin = pytest.importorskip("cupy"), image()
     assert fatbin is not None, "the kernels are not built: reinstall where nvcc is found"
     route = CupyRoute(fatbin) if request.param == "cupy" else _cuda.Launcher(routes.DRIVER, str(fatbin))
     monkeypatch.setattr(routes, "current", lambda: route)

@@ -6,7 +6,8 @@ from shutil import which
 import pytest
 from ops.cuda.fatbin_report import architectures, report
 
-from overlap.ops.cuda_face import routes, sizes
+from overlap.ops.cuda_face import sizes
+from overlap.ops.image import image
 
 ARCHITECTURES = [80, 90, 100]
 NAMES = ("fp32", "bf16", "fp16")
@@ -17,7 +18,7 @@ SQUARES = {f"sum_squares_{name}" for name in NAMES}
 
 @pytest.fixture(scope="module")
 def fatbin() -> Path:
-    built = routes.image()
+    built = image()
     if built is None and which("nvcc") is None:
         pytest.skip("needs nvcc")
     assert built is not None, "nvcc is here, the kernels are not built: run make test, or pip install -e ."
