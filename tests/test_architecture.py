@@ -13,7 +13,7 @@ from support.source import ROOT, Module, closure, foreign_privates, package
 
 # From the bottom up. An import goes down this list, never up; inside a line anyone may import anyone.
 LAYERS = [
-    ("errors", "config", "nvtx", "_compat"),
+    ("errors", "config", "nvtx", "_compat", "jsonfile"),
     ("kernels",),
     ("ops",),
     ("shard",),

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from overlap.ops import face_name
+
 
 def describe(device: torch.device, threads: int, faces: Sequence[str]) -> dict[str, str | int]:
     """Return processor, threads, versions and the faces that are measured; the GPU too where that is measured."""
@@ -30,6 +32,13 @@ def describe(device: torch.device, threads: int, faces: Sequence[str]) -> dict[s
         words["cuda"] = str(torch.version.cuda)
         words["compute capability"] = "{}.{}".format(*torch.cuda.get_device_capability(device))
     return words
+
+
+def describe_ranks() -> dict[str, str | int]:
+    """Return the same for ranks of one thread on the CPU, and who runs our ops there."""
+    words = describe(torch.device("cpu"), threads=1, faces=())
+    del words["faces"], words["device"]
+    return {**words, "our ops": face_name(torch.device("cpu"))}
 
 
 @contextmanager

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 
-from overlap.bench.jsonfile import write_json
 from overlap.bench.machine import using_threads
 from overlap.bench.op import run
 from overlap.bench.overhead import call_costs
 from overlap.bench.report import make_console, print_costs, print_report
 from overlap.bench.results import Report
 from overlap.bench.settings import OpSettings
+from overlap.jsonfile import write_json
 
 
 def bench_ops(settings: OpSettings, path: Path | None) -> Report:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from pathlib import Path
 from typing import TypeVar
 
 from overlap.errors import ConfigError, message
@@ -35,13 +34,3 @@ def positive(subject: str, value: Number) -> Number:
     if not value > 0:
         raise ConfigError(message(subject, "be positive", value, "give a larger value"))
     return value
-
-
-def check_writable(subject: str, path: Path | None) -> None:
-    """Refuse a file that cannot be written before anything is measured; empties it."""
-    try:
-        if path is not None:
-            path.write_bytes(b"")
-    except OSError as error:
-        cure = "choose another file"
-        raise ConfigError(message(subject, "be a file to write to", f"{path} ({error.strerror})", cure)) from None

@@ -8,7 +8,6 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import NoReturn
 from weakref import WeakKeyDictionary
@@ -21,7 +20,8 @@ from torch.distributed import ProcessGroup, Work
 from overlap import _compat
 from overlap.comm.calls import CallLog
 from overlap.comm.desync import unanswered
-from overlap.comm.same_host import EndedError, SameHost, Tagged, find_same_host
+from overlap.comm.message import Message, Tagged
+from overlap.comm.same_host import EndedError, SameHost, find_same_host
 from overlap.errors import DesyncError
 
 _AT_ONCE = timedelta(milliseconds=1)
@@ -33,15 +33,6 @@ _numbers: WeakKeyDictionary[ProcessGroup, Iterator[int]] = WeakKeyDictionary()
 def open_log(group: ProcessGroup, lane: str) -> CallLog:
     """The log of a new communicator over `group`; all ranks open theirs in the same order."""
     return CallLog(group.group_name, next(_numbers.setdefault(group, itertools.count())), lane)
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One contiguous tensor to or from group rank `peer`; `index` tells the messages of a pair apart."""
-
-    tensor: Tensor
-    peer: int
-    index: int = 0
 
 
 class Exchange:

@@ -12,7 +12,8 @@ from torch.distributed import ProcessGroup
 
 from overlap import ops
 from overlap.comm.collective import check_bucket, check_contiguous, check_pieces
-from overlap.comm.exchange import Exchange, Message, Transfer
+from overlap.comm.exchange import Exchange, Transfer
+from overlap.comm.message import Message
 from overlap.comm.scratch import Scratch
 from overlap.comm.volume import WireCounter
 from overlap.shard.piece import Piece

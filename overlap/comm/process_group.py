@@ -18,7 +18,8 @@ from torch.distributed import ProcessGroup
 from overlap import _compat
 from overlap.comm.collective import check_bucket, check_contiguous, check_pieces
 from overlap.comm.desync import broken
-from overlap.comm.exchange import Exchange, Message, open_log
+from overlap.comm.exchange import Exchange, open_log
+from overlap.comm.message import Message
 from overlap.comm.scratch import Scratch
 from overlap.comm.volume import Collective, WireCounter, wire_bytes
 from overlap.shard.piece import Piece

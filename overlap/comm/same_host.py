@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from weakref import finalize
 from zlib import crc32
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from overlap.comm.message import Tagged
 from overlap.config import shared_memory_mode_from_env
 from overlap.errors import ConfigError, message
 
@@ -44,31 +43,6 @@ _IDENTITY = ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid", "/proc/self
 
 class EndedError(RuntimeError):
     """A peer will not answer, however long one waits."""
-
-
-class Carried(Protocol):
-    """A message as `overlap.comm.exchange` has it."""
-
-    @property
-    def tensor(self) -> Tensor:
-        """Contiguous."""
-
-    @property
-    def peer(self) -> int:
-        """Group rank."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tagged:
-    """A message and its tag; it arrives only where the same tag and size are expected next."""
-
-    message: Carried
-    tag: int
-
-    @property
-    def memory(self) -> tuple[int, int]:
-        """Address and bytes."""
-        return self.message.tensor.data_ptr(), self.message.tensor.nbytes
 
 
 class SameHost:
@@ -115,7 +89,10 @@ class SameHost:
 
     def _rows(self, messages: Sequence[Tagged]) -> list[tuple[int, int, int, int]]:
         """For the extension: place, tag, address, bytes."""
-        return [(self._places[each.message.peer], each.tag, *each.memory) for each in messages]
+        return [
+            (self._places[each.message.peer], each.tag, each.message.tensor.data_ptr(), each.message.tensor.nbytes)
+            for each in messages
+        ]
 
     def interrupt(self) -> None:
         """End the running exchange, from any thread."""

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from overlap.bench.jsonfile import write_json
 from overlap.doctor.checks import examine
 from overlap.doctor.probes import look
 from overlap.doctor.report import count, print_findings, to_dict
 from overlap.errors import ConfigError, message
+from overlap.jsonfile import write_json
 
 
 def diagnose(*, ranks: int, strict: bool, json_file: Path | None, console: Console) -> bool:

@@ -41,10 +41,7 @@ def watch_direct(param: ShardedParam) -> None:
 
 def keep(param: ShardedParam) -> None:
     """A backward begins: take a gradient that is shown into our memory, if the user has put another in its place."""
-    shown = param.public.grad
-    if shown is not None and shown is not param.gradient:
-        param.take_shown_gradient()
-    param.reducing, param.kept = True, shown is not None
+    param.reducing, param.kept = True, param.take_shown_gradient()
 
 
 def make_room(param: ShardedParam) -> None:

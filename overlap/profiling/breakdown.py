@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from overlap.errors import StateError, message
 from overlap.profiling.intervals import Interval, intersect, length, subtract, union
+from overlap.profiling.ratio import overlap_ratio, why_no_ratio
 from overlap.profiling.recording import COMMUNICATION, COMPUTE, COPY, Activity, Category
 
 
@@ -40,16 +41,12 @@ class Breakdown:
     @property
     def ratio(self) -> float | None:
         """Overlap ratio: hidden communication over all of it; None without communication."""
-        return self.hidden_comm_ns / self.comm_ns if self.comm_ns else None
+        return overlap_ratio(self.hidden_comm_ns, self.comm_ns)
 
     @property
     def no_comm_reason(self) -> str | None:
         """Why there is no ratio; None where there is one."""
-        if self.comm_ns:
-            return None
-        if self.comm_ops:
-            return "every collective took 0 ns"
-        return "no collective ran in this window"
+        return why_no_ratio(self.comm_ns, self.comm_ops)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 from overlap.profiling.breakdown import Breakdown
 from overlap.profiling.rank_report import NO_UNIT, Report
+from overlap.profiling.ratio import overlap_ratio
 from overlap.profiling.sheet import Sheet
 
 _SHOWN = 15
@@ -80,8 +81,8 @@ def _mean(report: Report, part: Callable[[Breakdown], int]) -> float:
 
 def _ratio(report: Report) -> float | None:
     """Hidden over all communication of all ranks together."""
-    comm = sum(rank.totals.comm_ns for rank in report.ranks)
-    return sum(rank.totals.hidden_comm_ns for rank in report.ranks) / comm if comm else None
+    totals = [rank.totals for rank in report.ranks]
+    return overlap_ratio(sum(each.hidden_comm_ns for each in totals), sum(each.comm_ns for each in totals))
 
 
 def _percent(old: float, new: float) -> str:

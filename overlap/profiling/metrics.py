@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from overlap.profiling.intervals import Interval, intersect, length, subtract, union
+from overlap.profiling.ratio import overlap_ratio, why_no_ratio
 from overlap.profiling.timeline import Span
 from overlap.profiling.unit_metrics import UnitMetrics, measure_units
 from overlap.profiling.window import window_of
@@ -43,16 +44,12 @@ class StepMetrics:
     @property
     def ratio(self) -> float | None:
         """Overlap ratio: hidden / comm; None without communication."""
-        return self.hidden_ns / self.comm_ns if self.comm_ns else None
+        return overlap_ratio(self.hidden_ns, self.comm_ns)
 
     @property
     def no_comm_reason(self) -> str | None:
         """Why there is no ratio; None where there is one."""
-        if self.comm_ns:
-            return None
-        if self.comm_ops:
-            return "every collective took 0 ns"
-        return "no collective ran in this window"
+        return why_no_ratio(self.comm_ns, self.comm_ops)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ms."""

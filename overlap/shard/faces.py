@@ -21,7 +21,7 @@ class Faces:
         self._owners = [param.owners for param in params]
         self._working = _by_table(params, [param.working for param in params])
         self._public = _by_table(params, [param.public for param in params])
-        self._versions: list[int] = []
+        self._versions = self._read_versions()
 
     def match(self) -> bool:
         """Whether nobody has come to share a parameter since."""
@@ -43,7 +43,7 @@ class Faces:
         """As ``Unit.check_unedited``. Gathers write through an alias whose version this does not count."""
         found = self._read_versions()
         before, self._versions = self._versions, found
-        for param, old, new in zip(self._params, before, found, strict=bool(before)):
+        for param, old, new in zip(self._params, before, found, strict=True):
             if old != new:
                 subject = f"full parameter {param.fqn!r}"
                 cure = "edit the sharded one between passes, or use summon_full_params"
@@ -55,7 +55,7 @@ class Faces:
         return table.get(name) is working
 
     def _read_versions(self) -> list[int]:
-        return [_compat.version_of(param.working) for param in self._params if param.working is not None]
+        return [0 if param.working is None else _compat.version_of(param.working) for param in self._params]
 
 
 def _by_table(params: Sequence[ShardedParam], faces: Sequence[nn.Parameter | None]) -> list[tuple[Table, Table]]:

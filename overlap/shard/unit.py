@@ -90,21 +90,12 @@ class Unit:
     @property
     def gather_bytes(self) -> int:
         """Bytes this rank sends for one gather, of chunks that have not changed since the last."""
-        return sum(
-            flat.key.compute_dtype.itemsize * param.layout.chunk * (flat.layout.world - self.rows)
-            for flat in self.sharded_flats
-            for param in flat.params
-        )
+        return sum(_chunk_bytes(flat) * (flat.layout.world - self.rows) for flat in self.sharded_flats)
 
     @property
     def refresh_bytes(self) -> int:
         """Bytes this rank sends to other rows of the mesh when all that is trained has changed."""
-        return sum(
-            flat.key.compute_dtype.itemsize * param.layout.chunk * (self.rows - 1)
-            for flat in self.sharded_flats
-            if flat.key.trainable
-            for param in flat.params
-        )
+        return sum(_chunk_bytes(flat) * (self.rows - 1) for flat in self.sharded_flats if flat.key.trainable)
 
     def place(self, slot: Slot | None) -> None:
         """Give the unit its memory: full parameters become views of the slot, replicated ones of their flat."""
@@ -165,6 +156,11 @@ class Unit:
         if self._faces is None or not self._faces.match():
             self._faces = Faces(self._params)
         return self._faces
+
+
+def _chunk_bytes(flat: Flat) -> int:
+    """What this rank gives to a gather, padding between parameters left out."""
+    return flat.key.compute_dtype.itemsize * sum(param.layout.chunk for param in flat.params)
 
 
 def _full_bytes(flat: Flat) -> int:

@@ -18,6 +18,7 @@ import torch
 from overlap.config import options_from
 from overlap.demo.launch import launch
 from overlap.errors import ConfigError, message
+from overlap.jsonfile import check_writable
 from overlap.shard.partition import UnitRule, find_units
 from overlap.verify.batches import share
 from overlap.verify.build import build
@@ -99,8 +100,7 @@ def check(settings: VerifySettings) -> None:
         check_chosen(given["rtol"], given["atol"])
         share(given["batches"], given["steps"], settings.ranks - 1, settings.ranks)
         _check_model(given["make_model"], unit)
-    if settings.json is not None:
-        _check_writable(Path(settings.json))
+    check_writable("json", None if settings.json is None else Path(settings.json))
 
 
 def _check_model(make_model: Any, unit: UnitRule | None) -> None:
@@ -112,14 +112,6 @@ def _check_model(make_model: Any, unit: UnitRule | None) -> None:
         return
     if unit is not None:
         find_units(model, unit)
-
-
-def _check_writable(path: Path) -> None:
-    try:
-        path.write_text("")  # a run that fails leaves no report of an earlier one
-    except OSError as error:
-        got = f"{path} ({error.strerror})"
-        raise ConfigError(message("json", "be a file to write to", got, "choose another")) from error
 
 
 def run_local(settings: VerifySettings) -> bool:

@@ -15,9 +15,9 @@ from support.ranks import Ranks
 
 from overlap.comm import same_host
 from overlap.comm.collective import Communicator
-from overlap.comm.exchange import Message
 from overlap.comm.groups import communicator_for, lane_group
-from overlap.comm.same_host import RING_BYTES, SameHost, Tagged, find_same_host
+from overlap.comm.message import Message, Tagged
+from overlap.comm.same_host import RING_BYTES, SameHost, find_same_host
 from overlap.errors import ConfigError, DesyncError
 
 pytestmark = pytest.mark.skipif(same_host.extension is None, reason="overlap._shared was not built")

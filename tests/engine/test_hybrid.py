@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from support.chain import BLOCKS, WIDTH, Chain, chain, close, data, sharded_chain, twin_gradients
+from support.chain import BLOCKS, WIDTH, Chain, chain, close, data, sharded_chain, train_beside_twin, twin_gradients
 from support.ranks import Ranks
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -36,22 +36,9 @@ def _replicas_agree(model: nn.Module) -> bool:
 
 
 def _trains(shape: tuple[int, int], stage: int) -> None:
-    model, twin = _hybrid(shape, stage=stage), chain()
-    mine = overlap.AdamW(model.parameters(), lr=1e-2, max_grad_norm=0.05)
-    theirs = torch.optim.AdamW(twin.parameters(), lr=1e-2)
-    for step in range(4):
-        mine.zero_grad()
-        theirs.zero_grad()
-        _loss(model, step).backward()
-        twin_gradients(twin, lambda net, rank, step=step: _loss(net, step, rank))
-        assert close(model.parameters(), twin.parameters()), step
-        norm = torch.nn.utils.clip_grad_norm_(twin.parameters(), 0.05)
-        mine.step()
-        theirs.step()
-        torch.testing.assert_close(mine.grad_norm[0], norm)
-        assert close(model.parameters(), twin.parameters(), of="data"), step
+    model = _hybrid(shape, stage=stage)
+    for _ in train_beside_twin(model):
         assert _replicas_agree(model)
-    assert overlap.engine_of(model).deviations == 0
 
 
 @pytest.mark.parametrize("stage", STAGES)

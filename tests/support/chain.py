@@ -1,6 +1,6 @@
 """A chain of linear blocks and its unsharded twin: for programs that do unusual things with a model."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -78,3 +78,29 @@ def _part(param: nn.Parameter, of: str) -> Tensor:
 
 def _whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def train_beside_twin(model: Chain, micros: int = 1) -> Iterator[int]:
+    """Four clipped AdamW steps of a few micro-batches each, compared with one process; yields after each.
+
+    Gradients, norm and weights agree, and the plan has been followed.
+    """
+    twin = chain()
+    mine = overlap.AdamW(model.parameters(), lr=1e-2, max_grad_norm=0.05)
+    theirs = torch.optim.AdamW(twin.parameters(), lr=1e-2)
+    for step in range(4):
+        mine.zero_grad()
+        theirs.zero_grad()
+        for micro in range(micros):
+            batch = step * micros + micro
+            model.set_requires_gradient_sync(micro == micros - 1)
+            model(data(batch)).square().mean().backward()
+            twin_gradients(twin, lambda net, rank, batch=batch: net(data(batch, rank)).square().mean())
+        assert close(model.parameters(), twin.parameters()), step
+        norm = torch.nn.utils.clip_grad_norm_(twin.parameters(), 0.05)
+        mine.step()
+        theirs.step()
+        torch.testing.assert_close(mine.grad_norm[0], norm)
+        assert close(model.parameters(), twin.parameters(), of="data"), step
+        yield step
+    assert overlap.engine_of(model).deviations == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +11,9 @@ from overlap.bench.bucket.advice import Advice
 from overlap.bench.bucket.results import Sweep
 from overlap.bench.bucket.settings import SweepSettings, check_share
 from overlap.bench.bucket.tables import read_tables
-from overlap.bench.collective.ranks import report_file, run_on
-from overlap.bench.jsonfile import write_json
+from overlap.bench.collective.ranks import outcome_of
 from overlap.bench.netlab.net import Net
+from overlap.jsonfile import write_json
 
 WORKER = "overlap.bench.bucket.worker"
 
@@ -44,9 +43,8 @@ def sweep(settings: SweepSettings, net: Net) -> Sweep:
         ConfigError: the file cannot be written, or links cannot be limited here.
         OverlapError: a rank failed; the others have been stopped.
     """
-    with report_file(settings.json) as path:
-        run_on(net, WORKER, replace(settings, json=str(path)).to_json(), settings.ranks)
-        swept = Sweep.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    found = outcome_of(net, WORKER, settings.ranks, settings.json, lambda path: replace(settings, json=path).to_json())
+    swept = Sweep.from_dict(found)
     if net.bits_per_s is not None:  # what its ranks print goes to stderr
         print(*words.opening(swept.machine, swept.settings), *map(words.line, swept.rows), sep="\n")
         print(*words.closing(swept), sep="\n")

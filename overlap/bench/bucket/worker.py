@@ -14,9 +14,9 @@ from overlap.bench.bucket.results import Sweep
 from overlap.bench.bucket.settings import SweepSettings
 from overlap.bench.bucket.sweep import Sweeper
 from overlap.bench.collective.worker import machine_of, open_transports, printer
-from overlap.bench.jsonfile import write_json
 from overlap.comm.groups import control_channel
 from overlap.demo.worker import run
+from overlap.jsonfile import write_json
 
 
 def sweep_rank(settings: SweepSettings, device: torch.device) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 from overlap.bench.collective import report as words
-from overlap.bench.collective.ranks import report_file, run_on
+from overlap.bench.collective.ranks import outcome_of
 from overlap.bench.collective.results import Report
 from overlap.bench.collective.settings import CollectiveSettings
 from overlap.bench.netlab.net import Net
@@ -25,9 +24,8 @@ def run_local(settings: CollectiveSettings, net: Net) -> Report:
         ConfigError: the file cannot be written, or links cannot be limited here.
         OverlapError: a rank failed; the others have been stopped.
     """
-    with report_file(settings.json) as path:
-        run_on(net, WORKER, replace(settings, json=str(path)).to_json(), settings.ranks)
-        report = Report.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    found = outcome_of(net, WORKER, settings.ranks, settings.json, lambda path: replace(settings, json=path).to_json())
+    report = Report.from_dict(found)
     if net.bits_per_s is not None:  # what its ranks print goes to stderr
         _print(report)
     return report

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from overlap.bench.jsonfile import write
 from overlap.bench.netlab.lab import open_lab
 from overlap.bench.netlab.net import Net
 from overlap.bench.netlab.processes import run_ranks
 from overlap.demo.launch import launch
 from overlap.errors import ConfigError, message
+from overlap.jsonfile import check_writable
 
 
 def run_on(net: Net, module: str, argument: str, ranks: int) -> None:
@@ -38,8 +40,27 @@ def run_on(net: Net, module: str, argument: str, ranks: int) -> None:
         run_ranks(lab, ["-m", module, argument], environment={"OMP_NUM_THREADS": "1"})
 
 
+def outcome_of(net: Net, module: str, ranks: int, file: str | None, argument: Callable[[str], str]) -> Any:
+    """Let ranks write what they have found as JSON, and read it.
+
+    Args:
+        net: as in `run_on`.
+        module: of a rank.
+        ranks: how many.
+        file: that was asked for; None takes one of ours.
+        argument: of all ranks, once it is known where they write.
+
+    Raises:
+        ConfigError: the file cannot be written, or links cannot be limited here.
+        OverlapError: a rank failed; the others have been stopped.
+    """
+    with _report_file(file) as path:
+        run_on(net, module, argument(str(path)), ranks)
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
 @contextmanager
-def report_file(asked: str | None) -> Iterator[Path]:
+def _report_file(asked: str | None) -> Iterator[Path]:
     """The file that was asked for, emptied, else one of ours.
 
     Raises:
@@ -50,5 +71,5 @@ def report_file(asked: str | None) -> Iterator[Path]:
             yield Path(folder) / "report.json"
         return
     path = Path(asked)
-    write(path, "")  # a run that fails leaves no report of an earlier one
+    check_writable("json", path)
     yield path

@@ -12,8 +12,9 @@ from torch.distributed import ProcessGroup
 
 from overlap import _compat
 from overlap.comm.collective import Communicator
-from overlap.comm.exchange import Exchange, Message
+from overlap.comm.exchange import Exchange
 from overlap.comm.groups import communicator_for, lane_group
+from overlap.comm.message import Message
 from overlap.shard.piece import Piece
 
 KIND = "bench"

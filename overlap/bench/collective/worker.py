@@ -16,11 +16,11 @@ from overlap.bench.collective.measure import Bench
 from overlap.bench.collective.results import Report
 from overlap.bench.collective.settings import CollectiveSettings
 from overlap.bench.collective.transports import Transport, open_transport
-from overlap.bench.jsonfile import write_json
 from overlap.bench.machine import describe
 from overlap.comm.groups import control_channel
 from overlap.comm.volume import Collective
 from overlap.demo.worker import run
+from overlap.jsonfile import write_json
 
 Open = Callable[[CollectiveSettings], dict[str, Transport]]
 

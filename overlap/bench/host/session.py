@@ -4,20 +4,16 @@ import json
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
-
-import torch
 
 from overlap.bench.host.report import print_report
 from overlap.bench.host.results import HostReport, rows_of
 from overlap.bench.host.settings import HostSettings, HostTask, Shape
-from overlap.bench.machine import describe
+from overlap.bench.machine import describe_ranks
 from overlap.bench.netlab.lab import open_lab
 from overlap.bench.netlab.net import parse_net
 from overlap.bench.netlab.processes import run_ranks
 from overlap.bench.report import make_console
-from overlap.bench.words import check_writable
-from overlap.ops import face_name
+from overlap.jsonfile import check_writable, write_json
 
 WORKER = ("-m", "overlap.bench.host.worker")
 
@@ -34,13 +30,9 @@ def bench_host(settings: HostSettings, path: Path | None) -> HostReport:
     for world, shape in settings.cases():
         print(f"{world} ranks, {shape.units} units of {shape.params} parameters", file=sys.stderr, flush=True)
         rows += rows_of(world, shape, _measure(settings, world, shape))
-    words: dict[str, Any] = describe(torch.device("cpu"), threads=1, faces=())
-    del words["faces"], words["device"]
-    words["our ops"] = face_name(torch.device("cpu"))
-    report = HostReport({**words, "rounds": settings.rounds}, tuple(rows))
+    report = HostReport({**describe_ranks(), "rounds": settings.rounds}, tuple(rows))
     print_report(report, make_console())
-    if path is not None:
-        path.write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
+    write_json(path, report.to_dict())
     return report
 
 

@@ -8,9 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
-
-from overlap.bench.machine import describe
+from overlap.bench.machine import describe_ranks
 from overlap.bench.netlab.lab import Lab, open_lab
 from overlap.bench.netlab.processes import run_ranks
 from overlap.bench.report import make_console
@@ -20,8 +18,7 @@ from overlap.bench.step.results import Outcome, StepReport
 from overlap.bench.step.rows import rows_of
 from overlap.bench.step.settings import StepSettings
 from overlap.bench.step.task import Task
-from overlap.bench.words import check_writable
-from overlap.ops import face_name
+from overlap.jsonfile import check_writable, write_json
 
 WORKER = ("-m", "overlap.bench.step.worker")
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
@@ -47,8 +44,7 @@ def bench_steps(settings: StepSettings, json_path: Path | None, plot_path: Path 
 
 
 def _write(report: StepReport, json_path: Path | None, plot_path: Path | None) -> None:
-    if json_path is not None:
-        json_path.write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
+    write_json(json_path, report.to_dict())
     if plot_path is not None:
         draw(report, plot_path)
 
@@ -82,11 +78,8 @@ def _run(lab: Lab, task: Task) -> dict[str, Any]:
 
 
 def _machine(settings: StepSettings, lab: Lab, found: Mapping[str, Any]) -> dict[str, Any]:
-    words: dict[str, Any] = describe(torch.device("cpu"), threads=1, faces=())
-    del words["faces"], words["device"]
     return {
-        **words,
-        "our ops": face_name(torch.device("cpu")),
+        **describe_ranks(),
         "limited": lab.limited,
         "note": lab.note,
         "link_bytes_per_s": lab.net.payload_bytes_per_s,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from overlap.doctor.facts import Facts
 from overlap.doctor.finding import Finding, Level, ok
 
+_SPINNING = "threads of an OpenMP region that is over spin on the cores that CPU lanes need"
 _ON = ("1", "true", "yes", "on", "y", "t")
 
 
@@ -105,14 +106,14 @@ RULES = (
         name="OMP_WAIT_POLICY",
         values=("active",),
         level="warning",
-        why="threads of an OpenMP region that is over spin on the cores that CPU lanes need",
+        why=_SPINNING,
         cure="set OMP_WAIT_POLICY=PASSIVE, or leave a core free for each lane",
     ),
     Rule(
         name="KMP_BLOCKTIME",
         values=("infinite",),
         level="warning",
-        why="threads of an OpenMP region that is over spin on the cores that CPU lanes need",
+        why=_SPINNING,
         cure="set KMP_BLOCKTIME=0",
     ),
     *(

@@ -79,7 +79,7 @@ def test_under_torchrun(tmp_path: Path):
 )
 def test_bad_input_is_one_line_and_starts_nothing(arguments, complaint, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["overlap", "bench", "collective", *arguments])
-    monkeypatch.setattr("overlap.bench.collective.command.run_on", lambda *_: pytest.fail("a process was started"))
+    monkeypatch.setattr("overlap.bench.collective.ranks.run_on", lambda *_: pytest.fail("a process was started"))
     with pytest.raises(SystemExit, match="2"):
         main()
     errors = capsys.readouterr().err
