@@ -1,6 +1,6 @@
 """Every private or renamed torch symbol, so that a new torch release is one file's work (2.11 to 2.14)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from types import MethodType
@@ -126,15 +126,14 @@ def parameter_table(module: nn.Module) -> dict[str, nn.Parameter | None]:
     return module._parameters
 
 
-def version_of(tensor: Tensor) -> int:
-    """How often a tensor has been changed in place."""
-    return tensor._version
+def versions_of(tensors: Iterable[Tensor]) -> list[int]:
+    """How often each has been changed in place."""
+    return [tensor._version for tensor in tensors]
 
 
-def versions_of(tensor: Tensor) -> tuple[int, int]:
-    """How often a DTensor and its local tensor have been changed in place: each counts the changes made through it."""
-    local: Tensor = getattr(tensor, "_local_tensor", tensor)
-    return tensor._version, local._version
+def distributed_versions_of(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:
+    """How often each DTensor and its local tensor have been: each counts the changes made through it."""
+    return [(tensor._version, getattr(tensor, "_local_tensor", tensor)._version) for tensor in tensors]
 
 
 def put_into(held: Tensor, given: DTensor) -> None:
@@ -162,9 +161,9 @@ def accumulation_hooks(param: Tensor) -> list[Callable[[Tensor], None]]:
     return list((param._post_accumulate_grad_hooks or {}).values())
 
 
-def count_hooks(param: Tensor) -> int:
-    """How many hooks of either kind a leaf has."""
-    return len(param._backward_hooks or ()) + len(param._post_accumulate_grad_hooks or ())
+def has_hooks(param: Tensor, *, beside: int) -> bool:
+    """Whether a leaf has hooks of either kind, more than ``beside`` of those that see a gradient before it is added."""
+    return bool(param._post_accumulate_grad_hooks) or len(param._backward_hooks or ()) > beside
 
 
 def on_registration(hook: Callable[[Any, str, Any], None]) -> None:

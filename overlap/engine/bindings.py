@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -54,8 +54,8 @@ class Bindings:
             return partial(slot.buffer.fill_, _NAN_BYTE)  # type: ignore[return-value]
         return None
 
-    def _scope(self, op: Op, name: str) -> AbstractContextManager[Any]:
+    def _scope(self, op: Op, name: str) -> AbstractContextManager[Any] | None:
         if not self._options.nvtx:
-            return nullcontext()
+            return None
         categories = {Kind.GATHER: "gather", Kind.REDUCE: "reduce", Kind.REPLICATE: "replicate"}
         return Scope(categories.get(op.kind, "compute"), name, phase=str(op.kind), bytes=op.bytes)

@@ -6,12 +6,10 @@ On CUDA that is the current stream. Their spans and NVTX ranges come from the la
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
 
 from overlap.nvtx import Scope
-from overlap.schedule.lanes import NO_SCOPE, ComputeLane, Job
+from overlap.schedule.lanes import ComputeLane, Job
 from overlap.schedule.trace import ComputeTrace
 
 
@@ -32,9 +30,7 @@ class ComputeOrder:
             nbytes: of memory that it reads and writes.
             run: the work.
         """
-        scope: AbstractContextManager[Any] = NO_SCOPE
-        if self.nvtx:
-            scope = Scope("update", self.unit, phase=kind, bytes=nbytes)
+        scope = Scope("update", self.unit, phase=kind, bytes=nbytes) if self.nvtx else None
         if self.trace is not None:
             self.trace.pause()
         self.compute.submit(Job(kind, kind, self.unit, nbytes, run, scope), ())

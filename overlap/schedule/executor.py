@@ -129,6 +129,7 @@ class Executor:
 
     def ready(self, bucket: int) -> None:
         """All gradients of a bucket are there: reduce it, and those behind it in order that waited for it."""
+        self._note_pack(bucket)
         self._reductions.complete(bucket)
         while (due := self._reductions.take_next()) is not None:
             self._reduce(due)
@@ -250,11 +251,17 @@ class Executor:
         return None
 
     def _reduce(self, bucket: int) -> None:
-        self.record.append(Position(Kind.PACK, bucket))
+        self._note_pack(bucket)
         pack = self._reductions.planned_pack(bucket)
         if self.plan is not None and pack is not None:
             self._gather_ahead_of(pack)
         self._reductions.reduce(bucket)
+
+    def _note_pack(self, bucket: int) -> None:
+        """Record when a bucket is complete, not when it leaves: what completes first is to leave first in the plan."""
+        position = Position(Kind.PACK, bucket)
+        if self.plan is None and position not in self.record:
+            self.record.append(position)
 
     def _gather_ahead_of(self, pack: Op) -> None:
         """Gathers that the plan has between the last position and this pack."""

@@ -44,7 +44,7 @@ class Issuer:
         self.issued: list[str] = []
         self.latest: Event = DONE
         self._events: dict[str, Event] = {}
-        self._jobs: dict[Op, Job] = {}
+        self._jobs: dict[str, tuple[Op, Job]] = {}  # by event: hashing an op takes Python
 
     def begin(self) -> None:
         """A pass starts: events of earlier ones are over."""
@@ -70,17 +70,16 @@ class Issuer:
         self._events[name] = event
 
     def issue(self, op: Op, extra: Iterable[Event] = ()) -> Event:
-        """Submit an op behind its waits, and behind ``extra`` ones that no plan names."""
+        """Submit an op behind its waits, and one that communicates behind ``extra`` ones that no plan names."""
         events = self._events
-        waits = [*[events.get(name, DONE) for name in op.waits], *extra]
         job = self._job(op)
         self.issued.append(op.records)
         if op.lane is LaneName.COMPUTE:
-            event = self._on_compute(op, job, waits)
+            event = self._on_compute(op, job)
             if op.kind not in EXIT_OF_ENTRY:
                 self.latest = event
         else:
-            event = self._submit(op, job, waits)
+            event = self._submit(op, job, [*[events.get(name, DONE) for name in op.waits], *extra])
         self._events[op.records] = event
         return event
 
@@ -102,8 +101,9 @@ class Issuer:
             self.trace.stall(job.unit, start)
         return event
 
-    def _on_compute(self, op: Op, job: Job, waits: Iterable[Event]) -> Event:
-        for name, event in zip(op.waits, waits, strict=True):
+    def _on_compute(self, op: Op, job: Job) -> Event:
+        for name in op.waits:
+            event = self._events.get(name, DONE)
             if event is not DONE:
                 self.wait(event, self._bindings.waited_for(name))
         if op.kind in EXIT_OF_ENTRY:
@@ -125,7 +125,7 @@ class Issuer:
         return event
 
     def _job(self, op: Op) -> Job:
-        job = self._jobs.get(op)
-        if job is None:
-            job = self._jobs[op] = self._bindings.job(op)
-        return job
+        known = self._jobs.get(op.records)
+        if known is None or (known[0] is not op and known[0] != op):
+            known = self._jobs[op.records] = op, self._bindings.job(op)
+        return known[1]

@@ -10,16 +10,13 @@ Three rules hold for every implementation (``tests/schedule/lane_contract.py`` r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
 from overlap.comm.label import Label, Labelled
 from overlap.errors import StateError, message
-
-NO_SCOPE = nullcontext()
-"""Around work that nobody marks; it may be entered any number of times."""
 
 
 class Event(Protocol):
@@ -41,7 +38,7 @@ class Job:
         unit: unit or bucket name in the timeline.
         bytes: wire bytes of communication, else memory bytes.
         run: the work; None when only the event matters.
-        scope: an NVTX range around the work.
+        scope: an NVTX range around the work; None where nobody marks it.
     """
 
     event: str
@@ -49,12 +46,23 @@ class Job:
     unit: str = ""
     bytes: int = 0
     run: Callable[[], None] | None = None
-    scope: AbstractContextManager[Any] = NO_SCOPE
+    scope: AbstractContextManager[Any] | None = None
 
     @property
     def label(self) -> str:
         """For messages: ``gather blocks.3``."""
         return f"{self.kind} {self.unit}".strip()
+
+
+def run_marked(job: Job) -> None:
+    """Do the work of a job, if it has any, in its range."""
+    if job.run is None:
+        return
+    if job.scope is None:
+        job.run()
+        return
+    with job.scope:
+        job.run()
 
 
 def labelled_for(job: Job) -> AbstractContextManager[None]:

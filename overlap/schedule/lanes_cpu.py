@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from overlap.comm.calls import interrupt_calls
 from overlap.schedule.events_cpu import GRACE_S, HostEvent, wait_host
-from overlap.schedule.lanes import DONE, Event, Job, Watch, labelled_for, refuse_closed
+from overlap.schedule.lanes import DONE, Event, Job, Watch, labelled_for, refuse_closed, run_marked
 
 
 class HostClock:
@@ -29,13 +29,12 @@ class HostClock:
 
 def run_job(job: Job, lane: str, watch: Watch | None) -> None:
     """Run one job in the calling thread, inside its NVTX range, and report its span."""
-    if job.run is None:
+    if watch is None or job.run is None:
+        run_marked(job)
         return
     start = time.monotonic_ns()
-    with job.scope:
-        job.run()
-    if watch is not None:
-        watch.span(lane, job, start, time.monotonic_ns())
+    run_marked(job)
+    watch.span(lane, job, start, time.monotonic_ns())
 
 
 def run_for_unit(job: Job, lane: str, watch: Watch | None) -> None:

@@ -10,10 +10,10 @@ by ``pack`` on the compute stream itself, the stream that allocated them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from overlap.schedule.lanes import Event, Job, Watch, labelled_for, refuse_closed
+from overlap.schedule.lanes import Event, Job, Watch, labelled_for, refuse_closed, run_marked
 
 # CUDA's priorities are negative for high; NCCL kernels must not queue behind a full device of compute blocks.
 HIGH_PRIORITY = -1
@@ -68,15 +68,15 @@ class _Stream:
             if isinstance(wait, CudaEvent):
                 stream.wait_event(wait.raw)
         if job.run is not None:
-            self._work(job, job.run)
+            self._work(job)
         raw = self._cuda.Event()
         raw.record(stream)
         return CudaEvent(job.event, raw)
 
-    def _work(self, job: Job, run: Callable[[], None]) -> None:
+    def _work(self, job: Job) -> None:
         start = self.clock.mark() if self._watch is not None else None
-        with job.scope, labelled_for(job):
-            run()
+        with labelled_for(job):
+            run_marked(job)
         if self._watch is not None:
             self._watch.span(self.name, job, start, self.clock.mark())
 

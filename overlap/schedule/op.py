@@ -39,7 +39,9 @@ class Kind(StrEnum):
 ENTRY_OF_EXIT = {Kind.FORWARD_END: Kind.FORWARD, Kind.BACKWARD_END: Kind.BACKWARD}
 EXIT_OF_ENTRY = {entry: exit_ for exit_, entry in ENTRY_OF_EXIT.items()}
 
-LANE_OF = {Kind.GATHER: LaneName.GATHER, Kind.REDUCE: LaneName.REDUCE, Kind.REPLICATE: LaneName.REPLICATE}
+_COMMUNICATES = {Kind.GATHER: LaneName.GATHER, Kind.REDUCE: LaneName.REDUCE, Kind.REPLICATE: LaneName.REPLICATE}
+LANE_OF = {kind: _COMMUNICATES.get(kind, LaneName.COMPUTE) for kind in Kind}
+"""Everything that does not communicate is ordered with compute."""
 
 OF_BUCKETS = (Kind.PACK, Kind.REDUCE, Kind.REPLICATE)
 
@@ -74,5 +76,5 @@ class Op:
 
     @property
     def lane(self) -> LaneName:
-        """The lane the op runs on; everything that does not communicate is ordered with compute."""
-        return LANE_OF.get(self.kind, LaneName.COMPUTE)
+        """The lane the op runs on."""
+        return LANE_OF[self.kind]

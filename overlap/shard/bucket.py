@@ -3,6 +3,9 @@
 A sharded bucket is a run of consecutive parameters of one flat: rank-major ``[world, width]``, row r being what goes to
 rank r, so that the reduced row lands in one contiguous stretch of that flat's ``grad``. A replicated bucket is
 ``[1, width]``: the replicated flats of several units one behind another, reduced on every rank.
+
+    backward    ... B2 .......... B1 .......... B0 ..........|
+    reduce              RS2 ......... RS1 .........   a b c d|   the last unit in four: only d stands alone at the end
 """
 
 from __future__ import annotations
@@ -18,6 +21,11 @@ from overlap.shard.flat import Flat
 from overlap.shard.layout import pieces
 from overlap.shard.param import ShardedParam
 from overlap.shard.unit import Unit
+
+EDGE_PIECES = 4
+"""Buckets of a unit at the edge of backward: nothing is left to hide the last one under."""
+EDGE_BYTES = 1 << 20
+"""Of one of those; smaller ones would cost more calls than they save."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,24 +161,30 @@ def make_buckets(
 
     Args:
         units: in order of forward.
-        max_bytes: of one bucket; a larger parameter is a bucket of its own.
+        max_bytes: of one bucket; a larger parameter is a bucket of its own. Less at the edge of backward: for the unit
+            whose gradients come last, and for units around others, whose gradients come at both ends.
         dtype: of gradients on the wire.
         ranks: that reduce them; a replicated bucket is padded to a multiple, so that all send the same.
         merge_replicated: put the replicated parameters of all units into one last bucket.
         known: flats that have buckets already.
     """
-    max_numel = max(max_bytes // dtype.itemsize, 1)
     buckets, small = [], []
+    last = next((unit for unit in units if unit.leaf and any(flat.key.trainable for flat in unit.flats)), None)
     for unit in reversed(units):
         for flat in reversed([flat for flat in unit.flats if flat.key.trainable and flat not in known]):
             if flat.key.replicated and merge_replicated:
                 small.append(flat)
                 continue
-            runs = reversed(pieces(flat.layout, range(len(flat.params)), max_numel))
+            most = max_bytes if unit.leaf and unit is not last else min(max_bytes, _edge_bytes(flat, dtype))
+            runs = reversed(pieces(flat.layout, range(len(flat.params)), max(most // dtype.itemsize, 1)))
             buckets += [_from_run(unit.name, flat, run, dtype, ranks) for run in runs]
     if small:
         buckets.append(_from_flats("replicated", small, dtype, ranks))
     return buckets
+
+
+def _edge_bytes(flat: Flat, dtype: torch.dtype) -> int:
+    return max(flat.layout.full_numel * dtype.itemsize // EDGE_PIECES, EDGE_BYTES)
 
 
 def _from_run(name: str, flat: Flat, run: Sequence[int], dtype: torch.dtype, ranks: int) -> Bucket:

@@ -18,6 +18,8 @@ class Faces:
 
     def __init__(self, params: Sequence[ShardedParam]) -> None:
         self._params = params
+        self._placed = [param for param in params if param.working is not None]
+        self._full = [param.working for param in self._placed if param.working is not None]
         self._owners = [param.owners for param in params]
         self._working = _by_table(params, [param.working for param in params])
         self._public = _by_table(params, [param.public for param in params])
@@ -43,11 +45,11 @@ class Faces:
         """As ``Unit.check_unedited``. Gathers write through an alias whose version this does not count."""
         found = self._read_versions()
         before, self._versions = self._versions, found
-        for param, old, new in zip(self._params, before, found, strict=True):
-            if old != new:
-                subject = f"full parameter {param.fqn!r}"
-                cure = "edit the sharded one between passes, or use summon_full_params"
-                raise StateError(message(subject, "stay unedited", "an in-place change, which would be lost", cure))
+        if found != before:
+            param = next(param for param, old, new in zip(self._placed, before, found, strict=True) if old != new)
+            subject = f"full parameter {param.fqn!r}"
+            cure = "edit the sharded one between passes, or use summon_full_params"
+            raise StateError(message(subject, "stay unedited", "an in-place change, which would be lost", cure))
 
     def _working_is_shown(self) -> bool:
         table, faces = self._working[0]
@@ -55,7 +57,7 @@ class Faces:
         return table.get(name) is working
 
     def _read_versions(self) -> list[int]:
-        return [0 if param.working is None else _compat.version_of(param.working) for param in self._params]
+        return _compat.versions_of(self._full)
 
 
 def _by_table(params: Sequence[ShardedParam], faces: Sequence[nn.Parameter | None]) -> list[tuple[Table, Table]]:

@@ -127,7 +127,7 @@ class Flat:
 
     def changed(self) -> bool:
         """Whether weights have changed since the last refresh."""
-        return self.updated or any(_compat.versions_of(p.public) != p.seen_version for p in self.params)
+        return self.updated or self._versions() != self._seen_versions()
 
     def mark_changed(self) -> None:
         """Weights have been changed behind the version counters."""
@@ -144,11 +144,11 @@ class Flat:
         version counters of the public parameters and their local tensors: in-place edits, other optimizers,
         ``load_state_dict``, DCP. Edits of ``param.data`` move no counter: call ``mark_changed`` after them.
         """
-        changed = False
-        for param in self.params:
-            versions = _compat.versions_of(param.public)
-            changed |= versions != param.seen_version
-            param.seen_version = versions
+        versions = self._versions()
+        changed = versions != self._seen_versions()
+        if changed:
+            for param, version in zip(self.params, versions, strict=True):
+                param.seen_version = version
         if changed or self.updated:
             before(self)
         if changed and self.shard is not self.master:
@@ -156,6 +156,12 @@ class Flat:
         changed |= self.updated
         self.updated = False
         return changed
+
+    def _versions(self) -> list[tuple[int, int]]:
+        return _compat.distributed_versions_of([param.public for param in self.params])
+
+    def _seen_versions(self) -> list[tuple[int, int]]:
+        return [param.seen_version for param in self.params]
 
 
 class Home(NamedTuple):

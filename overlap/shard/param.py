@@ -92,15 +92,16 @@ class ShardedParam:
 
     def check_public(self, *, held: bool = False) -> None:
         """As ``Unit.check_faces``, for one parameter; ``held`` says that the full face is shown."""
-        expected = self.working if held else self.public
+        public, working = self.public, self.working
+        expected = working if held else public
         for owner in self.owners:
             found = owner.table.get(owner.attribute)
-            if found is not expected and found is not self.public:
+            if found is not expected and found is not public:
                 cure = "copy values into it, e.g. load_state_dict(assign=False)"
                 got = f"another {type(found).__name__}"
                 raise StateError(message(f"parameter {self.fqn!r}", "stay the object that sharding made", got, cure))
-        if self.working is not None and self.working.requires_grad != self.public.requires_grad:
-            self.working.requires_grad_(self.public.requires_grad)
+        if working is not None and working.requires_grad != public.requires_grad:
+            working.requires_grad_(public.requires_grad)
 
     def rows_of(self, grad: Tensor) -> Tensor:
         """This rank's rows of a gradient that somebody else has made; a collective if it is distributed otherwise."""

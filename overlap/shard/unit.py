@@ -33,6 +33,7 @@ class Unit:
         rows: of the mesh, within which it is gathered: what comes from other rows is kept.
         own_slot: it has been held before, and keeps the memory for it.
         pieces: what one gather moves, once ``place`` has been called.
+        params: all parameters of the unit.
     """
 
     name: str
@@ -49,18 +50,13 @@ class Unit:
     rows: int = 1
     pieces: tuple[Piece, ...] = ()
     slot: Slot | None = None
-    _params: tuple[ShardedParam, ...] = field(default=())
+    params: tuple[ShardedParam, ...] = field(init=False)
     _faces: Faces | None = field(default=None)
 
     def __post_init__(self) -> None:
         """Cache the parameter list: showing a face walks it four times a step."""
         self.reshard_after_forward = self.options.reshard_after_forward
-        self._params = tuple(param for flat in self.flats for param in flat.params)
-
-    @property
-    def params(self) -> tuple[ShardedParam, ...]:
-        """All parameters of the unit."""
-        return self._params
+        self.params = tuple(param for flat in self.flats for param in flat.params)
 
     @property
     def sharded_flats(self) -> Iterator[Flat]:
@@ -120,7 +116,7 @@ class Unit:
         Raises:
             StateError: a parameter was replaced.
         """
-        for param in self._params:
+        for param in self.params:
             param.check_public(held=self.held)
 
     @property
@@ -131,7 +127,7 @@ class Unit:
 
     def show_working(self) -> None:
         """Let module code see full parameters."""
-        if self._params:
+        if self.params:
             self._current_faces().show_working()
         for empty in self.empties:
             empty.show_working()
@@ -149,12 +145,12 @@ class Unit:
         Raises:
             StateError: naming the parameter.
         """
-        if self._params:
+        if self.params:
             self._current_faces().check_unedited()
 
     def _current_faces(self) -> Faces:
         if self._faces is None or not self._faces.match():
-            self._faces = Faces(self._params)
+            self._faces = Faces(self.params)
         return self._faces
 
 

@@ -51,9 +51,10 @@ def test_every_rank_has_its_rows(world: int) -> None:
 def test_buckets_and_gathers_count_exactly(world: int) -> None:
     flat = _flat(world, 0)
     unit = Unit("", ShardOptions(), (flat,), leaf=True)
-    buckets = make_buckets([unit], 1 << 40, torch.float32, ranks=world, merge_replicated=True)
-    assert len(buckets) == 1
-    (bucket,) = buckets
+    first = Unit("first", ShardOptions(), (_flat(world, 0),), leaf=True)  # whose gradients come last
+    bucket, *edge = make_buckets([first, unit], 1 << 40, torch.float32, ranks=world, merge_replicated=True)
+    assert [each.name for each in edge] == ["first"] * 3
+    assert sum(each.nbytes for each in edge) == bucket.nbytes
     assert bucket.nbytes == 4 * world * flat.layout.shard_numel > 4 * LIMIT
     assert [slot.offset for slot in bucket.slots] == [place.offset for place in flat.layout.params]
     assert sum(slot.numel for slot in bucket.slots) == sum(map(_numel, SHAPES))

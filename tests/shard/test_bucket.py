@@ -72,6 +72,22 @@ def test_buckets_come_in_the_order_that_backward_completes_them():
     assert [bucket.name for bucket in buckets] == ["blocks.2", "blocks.1", "blocks.0", "replicated"]
 
 
+def test_units_at_the_edge_of_backward_are_cut_into_four():
+    four = [(64, 4096)] * 4  # 1 MiB each
+    inner = [make_unit(f"blocks.{n}", make_flat(values(*four), world=2)) for n in range(3)]
+    root = make_unit("", make_flat(values(*four), world=2))
+    root.leaf = False
+    buckets = make_buckets([root, *inner], 64 << 20, torch.float32, ranks=2, merge_replicated=True)
+    names = [bucket.name for bucket in buckets]
+    assert names == ["blocks.2", "blocks.1", *["blocks.0"] * 4, *[""] * 4]
+    assert [bucket.params[0].fqn for bucket in buckets[2:6]] == ["p3", "p2", "p1", "p0"]
+
+
+def test_an_edge_is_not_cut_below_a_mebibyte():
+    unit = make_unit("", make_flat(values(*[(64, 1024)] * 8), world=2))  # 256 KiB each
+    assert [len(bucket.params) for bucket in of_one_unit(unit, 64 << 20, ranks=2)] == [4, 4]
+
+
 def test_frozen_parameters_are_in_no_bucket():
     frozen = make_flat(values((8, 8)), world=2, trainable=False)
     assert of_one_unit(make_unit("u", frozen), 1 << 20, ranks=2) == []
