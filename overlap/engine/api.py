@@ -51,7 +51,8 @@ def shard(model: M, stage: int = 3, unit: UnitRule | None = None, mesh: DeviceMe
         model: the model; changed in place.
         stage: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters.
         unit: a module class, a name pattern such as ``"blocks.*"``, or a size in parameters (the largest modules of at
-            most that many); None makes the model one unit.
+            most that many); or several of them: ``(Block, "blocks.0.*")`` gathers the first block in parts, since
+            nothing hides the first gather of a step. None makes the model one unit.
         mesh: ``[shard]``, or ``[replicate, shard]`` for hybrid sharding; None means all ranks.
         **options: further fields of ``ShardOptions``.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from torch import nn
 
@@ -11,7 +11,8 @@ from overlap import _compat
 from overlap.errors import ConfigError, message
 from overlap.shard.param import Owner
 
-UnitRule = type[nn.Module] | str | int
+OneRule = type[nn.Module] | str | int
+UnitRule = OneRule | Sequence[OneRule]
 
 
 def find_units(model: nn.Module, rule: UnitRule) -> list[nn.Module]:
@@ -20,19 +21,25 @@ def find_units(model: nn.Module, rule: UnitRule) -> list[nn.Module]:
     Args:
         model: the whole model; it is not part of the answer.
         rule: a module class; a name pattern such as ``"blocks.*"``; or a size: the largest modules of at most that
-            many parameters.
+            many parameters. Several in a list or tuple select what any of them does.
 
     Raises:
-        ConfigError: the rule selects nothing, or is of another type.
+        ConfigError: a rule selects nothing, or is of another type.
     """
+    rules: Sequence[OneRule] = rule if isinstance(rule, list | tuple) else (rule,)  # type: ignore[assignment]
+    chosen = {module for each in rules or [()] for module in _selected(model, each)}
+    return [module for module in model.modules() if module in chosen][::-1]
+
+
+def _selected(model: nn.Module, rule: OneRule) -> list[nn.Module]:
     chosen = _matching(model, rule)
     if not chosen:
         names = ", ".join(sorted({type(module).__name__ for module in model.modules()})[:12])
         raise ConfigError(message("unit", "select at least one module", rule, f"classes here are {names}"))
-    return chosen[::-1]
+    return chosen
 
 
-def _matching(model: nn.Module, rule: UnitRule) -> list[nn.Module]:
+def _matching(model: nn.Module, rule: OneRule) -> list[nn.Module]:
     inner = list(model.named_modules())[1:]
     if isinstance(rule, type) and issubclass(rule, nn.Module):
         return [module for _, module in inner if isinstance(module, rule)]

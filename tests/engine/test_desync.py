@@ -38,9 +38,9 @@ class Call:
 CALLS = {
     # A step has five gathers, nine reductions and a replicated one. The fault is in the second step, the first planned.
     "gather": Call(7, "all_gather (gather) of 'blocks.1' (gathered:2), "),
-    "reduce": Call(13, "reduce_scatter (reduce) of 'blocks.0' (reduced:4), "),
+    "reduce": Call(13, "reduce_scatter (reduce) of 'blocks.1' (reduced:2), "),
     "replicated": Call(1, "all_reduce (replicated) of 'replicated' (reduced:9), "),
-    "replicate": Call(13, "all_reduce (replicate) of 'blocks.0' (replicated:4), "),
+    "replicate": Call(13, "all_reduce (replicate) of 'blocks.1' (replicated:2), "),
     "norm": Call(1, "all_gather (norm), "),
     "all_max": Call(1, "all_gather (control) of all_max, "),  # which parameters were used, at the end of backward
     "plan": Call(0, "all_gather (control) of agree('plan'), "),

@@ -93,6 +93,17 @@ def test_a_size_selects_the_largest_modules_within_it(model: Model, size: int, s
     assert names(model, find_units(model, size)) == selected
 
 
+def test_several_rules_select_what_any_of_them_does(model: Model):
+    chosen = names(model, find_units(model, (Block, "blocks.0.mlp", "blocks.*")))
+    assert chosen == ["blocks.1", "blocks.0.mlp", "blocks.0"]
+
+
+@pytest.mark.parametrize("rule", [(Block, "nobody"), [nn.Conv2d, Block]])
+def test_each_of_several_rules_must_select_something(model: Model, rule: object):
+    with pytest.raises(ConfigError, match=r"unit must select at least one module, but got .*(nobody|Conv2d)"):
+        find_units(model, rule)
+
+
 @pytest.mark.parametrize("rule", [nn.Conv2d, "layers.*", "blocks.*.mlp.*.*", 3])
 def test_a_rule_that_selects_nothing_is_refused(model: Model, rule: object):
     with pytest.raises(ConfigError, match=r"unit must select at least one module.*classes here are .*Block"):

@@ -12,7 +12,7 @@ from overlap.bench.step.contenders.ddp import ddp, ddp_zero
 from overlap.bench.step.contenders.deepspeed import deepspeed_zero, why_missing
 from overlap.bench.step.contenders.fsdp1 import fsdp1
 from overlap.bench.step.contenders.fsdp2 import fsdp2, fsdp2_best
-from overlap.bench.step.contenders.ours import ours
+from overlap.bench.step.contenders.ours import ours, ours_best
 
 FLOOR = "alone"
 BF16 = torch.bfloat16
@@ -42,6 +42,7 @@ CONTENDERS: Mapping[str, Spec] = MappingProxyType(
             Spec("ours-1", 1, partial(ours, stage=1), ours=True),
             Spec("ours-2", 2, partial(ours, stage=2), ours=True),
             Spec("ours-3", 3, partial(ours, stage=3), ours=True),
+            Spec("ours-3-best", 3, ours_best, ours=True),
             Spec("ours-3-bf16wire", 3, partial(ours, stage=3, reduce_dtype=BF16), ours=True, bf16_reduce=True),
             Spec("ddp", 0, ddp, rival="ours-1", collectives=REDUCED),
             Spec("ddp-zero", 1, ddp_zero, rival="ours-1", collectives=REDUCED | {"broadcast"}),
