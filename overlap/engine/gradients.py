@@ -52,6 +52,7 @@ class Gradients:
         self.params: list[ShardedParam] = []
         self.ring: list[torch.Tensor] = []
         self._bucket_of: dict[int, int] = {}
+        self._buckets_of: dict[Flat, list[int]] = {}
         self.reducing = self.replicating = True
         self.late: set[int] = set()  # buckets that must leave once more
         self.take_in(units)
@@ -70,6 +71,10 @@ class Gradients:
         )
         self.params = [param for bucket in self.buckets for param in bucket.params]
         self._bucket_of = {id(param): n for n, bucket in enumerate(self.buckets) for param in bucket.params}
+        self._buckets_of = {}
+        for n, bucket in enumerate(self.buckets):
+            if len(bucket.stretches) == 1:
+                self._buckets_of.setdefault(bucket.stretches[0].flat, []).append(n)
         for flat in (flat for unit in units for flat in unit.flats if flat.key.trainable):
             _give_gradient(flat, options.grad_dtype)
         for param in self.params:
@@ -163,10 +168,10 @@ class Gradients:
         param.used = True
         number = self._bucket_of[id(param)]
         bucket = self.buckets[number]
+        if bucket.packed:  # reentrant checkpointing brings a second gradient; one may come that nobody expected
+            self.late.add(number)
+            return None
         if param.arrived:
-            # Reentrant checkpointing can bring a gradient after its bucket has left.
-            if bucket.packed:
-                self.late.add(number)
             return None
         param.arrived = True
         bucket.missing -= 1
@@ -260,6 +265,11 @@ class Gradients:
     def frozen_buckets(self) -> list[int]:
         """Those of which nothing is trained in the backward that has been opened."""
         return [number for number, bucket in enumerate(self.buckets) if bucket.missing == 0]
+
+    def incomplete_buckets(self, unit: Unit) -> list[int]:
+        """Those of one unit alone that lack gradients."""
+        numbers = (number for flat in unit.flats for number in self._buckets_of.get(flat, ()))
+        return [number for number in numbers if self.buckets[number].missing]
 
     @property
     def any_used(self) -> bool:

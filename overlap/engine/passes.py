@@ -13,6 +13,7 @@ As the code below meets it (call.py and hooks.py call it, schedule/executor.py c
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -25,6 +26,7 @@ from overlap.comm.control import ControlChannel
 from overlap.engine import hooks
 from overlap.engine.gradients import Gradients
 from overlap.engine.hooks import Made
+from overlap.engine.meanwhile import meanwhile
 from overlap.engine.observe import TimelineWatch
 from overlap.engine.plans import PlanBook
 from overlap.engine.residency import Residency
@@ -74,6 +76,7 @@ class Passes:
         self._forward: list[Unit] = []
         self._backward: list[Unit] = []
         self._suspended: list[Unit] = []
+        self._entries: Counter[int] = Counter()  # of forward, in this pass; by number of the unit
         self._end: weakref.ref[Callable[[], None]] | None = None
         self._mode = ("", 0, "")
 
@@ -93,6 +96,7 @@ class Passes:
         if not self._in_backward:
             if not self._forward:
                 self._begin_pass(unit, method)
+            self._entries.update(map(self.number_of, (*unit.lenders, unit)))
         elif unit.leaf and unit not in self._backward:
             self._suspend_leaves()
         for each in (*unit.lenders, unit):
@@ -169,6 +173,7 @@ class Passes:
             self._thaw(thawing)
         self.refresh()
         self._mode = ("train" if torch.is_grad_enabled() else "eval", self.number_of(entry), method)
+        self._entries.clear()
         self.ledger.begin(train=self._mode[0] == "train")
         if self.watch is not None:
             self.watch.next_step()
@@ -244,7 +249,8 @@ class Passes:
         if unit.leaf:
             # Autograd runs in the reverse order of forward, so the leaf before this one has ended. Its last gradient
             # would be too early a sign: frozen parameters may still be read for the gradient of its input.
-            self._leave_leaves()
+            for ended in self._leave_leaves():
+                self._excuse(ended)
         for each in (*unit.lenders, unit):
             if each not in self._backward:
                 self._check_graph(each, made)
@@ -289,7 +295,10 @@ class Passes:
         self._executor.open_backward(reduce=self.requires_gradient_sync, replicate=self.requires_all_reduce)
         self._gradients.open_backward(reducing=self.requires_gradient_sync, replicating=self.requires_all_reduce)
         for bucket in self._gradients.frozen_buckets:
-            self._executor.expect_nothing(bucket)
+            self._executor.excuse(bucket)
+        for number, unit in enumerate(self._units):
+            if not self._entries[number]:
+                self._excuse(unit)
         end = partial(self.finish_backward)
         self._end = weakref.ref(end)
         _compat.at_end_of_backward(end)
@@ -299,18 +308,14 @@ class Passes:
         for unit in reversed(self._backward.copy()):
             self._leave(unit)
         self._suspended.clear()
-        reducing = self._gradients.reducing
-        if reducing and self._gradients.options.lanes == "inline":
-            # What another rank has begun to reduce holds it up, here and now, so that it cannot settle facts first.
-            self._executor.flush()
         with self._settling:
-            again = self._gradients.settle(self._control) if reducing else sorted(self._gradients.late)
+            again = self._settle() if self._gradients.reducing else sorted(self._gradients.late)
         if self._gradients.any_used:
             self._executor.flush()
         for bucket in again:
             self._executor.repeat(bucket)
         self._executor.finish()
-        if reducing and self._gradients.replicating:
+        if self._gradients.reducing and self._gradients.replicating:
             self._gradients.publish()
         else:
             self._gradients.restore()
@@ -319,9 +324,30 @@ class Passes:
         self._end = None
         self._complete_pass()
 
-    def _leave_leaves(self) -> None:
-        for unit in [unit for unit in self._backward if unit.leaf]:
+    def _settle(self) -> list[int]:
+        """Agree on facts; the buckets that must go once more. Another rank may be held up by what has not left here."""
+        if self._gradients.options.lanes == "inline":
+            self._executor.flush()
+        if not self._executor.holding or not self._gradients.any_used:
+            return self._gradients.settle(self._control)
+        return meanwhile(
+            partial(self._gradients.settle, self._control), self._executor.flush, self._gradients.options.timeout_s
+        )
+
+    def _excuse(self, unit: Unit) -> None:
+        """A unit's backward has ended, or there is none: what has no gradient now gets none.
+
+        Unless the unit was called several times, of which the end of one backward says nothing.
+        """
+        if self._entries[self.number_of(unit)] <= 1:
+            for bucket in self._gradients.incomplete_buckets(unit):
+                self._executor.excuse(bucket)
+
+    def _leave_leaves(self) -> list[Unit]:
+        leaves = [unit for unit in self._backward if unit.leaf]
+        for unit in leaves:
             self._leave(unit)
+        return leaves
 
     def _leave(self, unit: Unit) -> None:
         if unit in self._backward:

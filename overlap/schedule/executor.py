@@ -123,9 +123,14 @@ class Executor:
         """
         self._reductions.open(reduce=reduce, replicate=replicate)
 
-    def expect_nothing(self, bucket: int) -> None:
-        """A bucket gets no gradient in this backward: it leaves with the one behind it, which need not wait for it."""
-        self._reductions.complete(bucket)
+    def excuse(self, bucket: int) -> None:
+        """A bucket gets no more gradients in this backward, as it seems: it leaves with the one behind it."""
+        self._reductions.excuse(bucket)
+
+    @property
+    def holding(self) -> bool:
+        """Whether buckets have not left yet, for lack of gradients or behind one that lacks some."""
+        return self._reductions.holding
 
     def ready(self, bucket: int) -> None:
         """All gradients of a bucket are there: reduce it, and those behind it in order that waited for it."""
@@ -143,6 +148,9 @@ class Executor:
         """Reduce a bucket once more: gradients have reached it after it was packed."""
         self.departures += 1
         self._reductions.repeat(bucket)
+        if (position := Position(Kind.PACK, bucket)) in self.record:  # in the plan it comes last
+            self.record.remove(position)
+            self.record.append(position)
 
     def finish(self) -> None:
         """Let compute wait for the last reduction."""
@@ -217,6 +225,8 @@ class Executor:
         if found is None or (found > self._cursor and self._would_close_open_unit(found)):
             return False
         for op in self._track[self._cursor : found]:
+            self._reduce_overdue(op)
+            self._cursor += 1
             if op.kind is Kind.GATHER:
                 self._issue(op)
             else:  # skipped on this rank; the plan's collectives still take place, in the plan's order
@@ -224,9 +234,20 @@ class Executor:
                 self._issuer.stand_in(op.records, self._issuer.latest)
                 self._skipped = True
                 self.departures += op.kind in EXIT_OF_ENTRY
+        self._reduce_overdue(self._track[found])
         self._cursor = found + 1
         self._issue(self._track[found])
         return True
+
+    def _reduce_overdue(self, op: Op) -> None:
+        """Let buckets leave that the plan has before an op: what they lack does not come on this rank.
+
+        So a rank has issued everything planned before the place it has come to, and of two ranks the one that is
+        further behind never waits for the other.
+        """
+        while (pack := self._reductions.next_pack) and self._numbers[pack.records] < self._numbers[op.records]:
+            self._reductions.take_next(incomplete=True)
+            self._reduce(pack.index)
 
     def _would_close_open_unit(self, found: int) -> bool:
         """Skipping an exit that has not happened would free a slot in use."""

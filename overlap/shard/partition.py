@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from torch import nn
 
@@ -26,8 +27,8 @@ def find_units(model: nn.Module, rule: UnitRule) -> list[nn.Module]:
     Raises:
         ConfigError: a rule selects nothing, or is of another type.
     """
-    rules: Sequence[OneRule] = rule if isinstance(rule, list | tuple) else (rule,)  # type: ignore[assignment]
-    chosen = {module for each in rules or [()] for module in _selected(model, each)}
+    rules: Sequence[Any] = rule if isinstance(rule, list | tuple) and rule else (rule,)
+    chosen = {module for each in rules for module in _selected(model, each)}
     return [module for module in model.modules() if module in chosen][::-1]
 
 
