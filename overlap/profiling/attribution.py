@@ -1,17 +1,18 @@
 """From the ranges a kernel was launched under to its unit and phase.
 
 The most telling name wins: a range of ours (``overlap:gather blocks.3``), one of FSDP2
-(``FSDP::all_gather (blocks.3)``), the path of modules, any other range of the program.
+(``FSDP::all_gather (blocks.3)``; between its hooks ``FSDP::forward (blocks.3)``), the path of modules, any other range
+of the program.
 """
 
 import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from overlap.profiling.fsdp_ranges import fsdp_unit_and_phase
+
 MODULE_MARK = "nn.Module: "
 OUR_MARK = "overlap:"
-_FSDP = re.compile(r"^FSDP::(?P<phase>\w+)(?: \((?P<unit>.+)\))?$")
-_FSDP_PREFETCH = re.compile(r"^FSDP::\w+ for (?P<unit>.+)$")
 # Ranges that say what is called, not for whom.
 _MUTE = re.compile(r"^(nccl|NCCL|gloo|mpi|ucc|c10d)[:A-Z]|^ProfilerStep|^aten::|, op_id = |^DistributedDataParallel")
 
@@ -40,14 +41,7 @@ def _ours(ranges: Sequence[str]) -> tuple[str, str]:
 
 
 def _fsdp(ranges: Sequence[str]) -> tuple[str, str]:
-    for name in ranges:
-        found = _FSDP.match(name)
-        if found:
-            return found["unit"] or "", found["phase"]
-        prefetch = _FSDP_PREFETCH.match(name)
-        if prefetch:
-            return prefetch["unit"], "backward_prefetch"
-    return "", ""
+    return next((named for name in ranges if (named := fsdp_unit_and_phase(name))), ("", ""))
 
 
 def _modules(ranges: Sequence[str]) -> tuple[str, str]:

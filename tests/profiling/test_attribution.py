@@ -17,6 +17,8 @@ from overlap.profiling.attribution import unit_and_phase
             "all_gather",
         ),
         (("FSDP::pre_backward (layers.1)", "FSDP::backward_prefetch for layers.0"), "layers.0", "backward_prefetch"),
+        (("FSDP::pre_forward (layers.1)", "FSDP::forward_prefetch for layers.2"), "layers.2", "forward_prefetch"),
+        (("FSDP::forward", "FSDP::forward (experts) [pg=4]", "nn.Module: Net_0"), "experts", "forward"),
         (("FSDP::root_pre_forward",), "", "root_pre_forward"),
         (("## forward ##", "## forward:over_arch ##"), "## forward:over_arch ##", ""),
         (("DistributedDataParallel.forward", "Optimizer.step#AdamW.step"), "Optimizer.step#AdamW.step", ""),
