@@ -130,6 +130,9 @@ def report(
     details: Annotated[Path | None, typer.Option(help="JSON file for everything.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="File for the tables.")] = None,
     html: Annotated[Path | None, typer.Option(help="File for a page with timeline, bars and waterfall.")] = None,
+    buckets: Annotated[
+        list[Path] | None, typer.Option(help="A --json file of bench bucket, for its curves on the page; repeatable.")
+    ] = None,
     perfetto: Annotated[Path | None, typer.Option(help="Trace file for ui.perfetto.dev.")] = None,
     gate: Annotated[
         list[str] | None, typer.Option(help="Condition, e.g. 'exposed_ratio<0.1'; exit status 1 unless it holds.")
@@ -146,7 +149,7 @@ def report(
     given = locals()
     options = ReportOptions(**{field.name: given[field.name] for field in fields(ReportOptions)})
     outputs = Outputs(json=json, details=details, markdown=markdown, html=html, perfetto=perfetto)
-    if not report_command(paths, options, outputs, gate or (), Console()):
+    if not report_command(paths, options, outputs, gate or (), Console(), buckets or ()):
         raise typer.Exit(1)
 
 
