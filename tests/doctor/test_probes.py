@@ -53,10 +53,13 @@ def test_the_agents_store_is_asked_for_an_answer():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
         agent = {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": "True"}
-        assert rendezvous.look(agent) == Rendezvous(address="127.0.0.1")
+        found = rendezvous.look(agent)
+        assert (found.in_use, found.unreachable) == (None, None)
+        assert found.address in ("127.0.0.1", "::1")
     assert "refused" in rendezvous.look(agent).unreachable.lower()
     assert rendezvous.look(agent | {"TORCHELASTIC_USE_AGENT_STORE": "False"}).unreachable is None
     assert rendezvous.look(agent | {"MASTER_PORT": "none"}).unreachable is not None
+    assert rendezvous.look({"MASTER_ADDR": "::1"}).address == "::1"
     assert rendezvous.look({"MASTER_ADDR": "no-such-host.invalid"}) == Rendezvous()
 
 

@@ -21,7 +21,7 @@ def look() -> Network:
         interfaces={name: _address(name) for name in names},
         down=tuple(name for name in names if _state(name) == "down"),
         hostname=hostname,
-        hostname_address=resolve(hostname),
+        hostname_address=_resolve(hostname),
         infiniband=tuple(sorted(path.name for path in _CLASS.glob("infiniband/*"))),
     )
 
@@ -42,8 +42,7 @@ def _state(interface: str) -> str:
         return "unknown"
 
 
-def resolve(hostname: str) -> str | None:
-    """The IPv4 address of a name; None where it has none."""
+def _resolve(hostname: str) -> str | None:
     try:
         return socket.gethostbyname(hostname)
     except OSError:

@@ -10,19 +10,19 @@ import torch.distributed as dist
 
 from overlap import _compat
 from overlap.doctor.facts import Rendezvous
-from overlap.doctor.probes.network import resolve
 
 PATIENCE_S = 3.0
 
 
 def look(environment: Mapping[str, str]) -> Rendezvous:
     """Read what there is; where a launcher's agent holds the store, connect to it for a moment."""
-    address = resolve(name) if (name := environment.get("MASTER_ADDR")) else None
+    name = environment.get("MASTER_ADDR", "")
+    address = _resolve(name) if name else None
     asked = address is not None and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     return Rendezvous(
         in_use=_in_use(),
         address=address,
-        unreachable=_why_not(name or "", environment.get("MASTER_PORT", "")) if asked else None,
+        unreachable=_why_not(name, environment.get("MASTER_PORT", "")) if asked else None,
     )
 
 
@@ -37,6 +37,14 @@ def _in_use() -> str | None:
     if hasattr(store, "host"):
         return f"{kind} at {store.host}:{store.port}"
     return f"{kind} in {store.path}" if hasattr(store, "path") else kind
+
+
+def _resolve(name: str) -> str | None:
+    """Of any family: unlike gloo's addresses, the store's may be IPv6."""
+    try:
+        return str(socket.getaddrinfo(name, None)[0][4][0])
+    except OSError:
+        return None
 
 
 def _why_not(host: str, port: str) -> str | None:
