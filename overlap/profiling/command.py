@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from overlap.errors import ConfigError, message
+from overlap.jsonfile import write_json, write_text
 from overlap.profiling.analysis import Analysis, analyse
 from overlap.profiling.bucket_curves import bucket_curves
 from overlap.profiling.comparison import comparison_dict, comparison_sheets
@@ -94,25 +95,12 @@ def _write(
     last = analyses[-1]
     if outputs.json is not None:
         reports = [analysis.report for analysis in analyses]
-        _write_json(outputs.json, comparison_dict(*reports) if len(reports) == 2 else last.report.to_dict())
+        write_json(outputs.json, comparison_dict(*reports) if len(reports) == 2 else last.report.to_dict())
     if outputs.details is not None:
-        _write_json(outputs.details, last.to_dict())
+        write_json(outputs.details, last.to_dict(), "details")
     if outputs.markdown is not None:
-        write_text(outputs.markdown, "\n".join(map(markdown, shown)))
+        write_text("markdown", outputs.markdown, "\n".join(map(markdown, shown)))
     if outputs.html is not None:
-        write_text(outputs.html, page(last, curves))
+        write_text("html", outputs.html, page(last, curves))
     if outputs.perfetto is not None:
-        write_text(outputs.perfetto, json.dumps(analysis_trace(last), separators=(",", ":")) + "\n")
-
-
-def _write_json(path: Path, document: dict[str, Any]) -> None:
-    write_text(path, json.dumps(document, indent=1) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file; refuses a path that cannot be written."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        cure = "name a file in a folder that exists"
-        raise ConfigError(message(str(path), "be a file to write to", str(error), cure)) from error
+        write_text("perfetto", outputs.perfetto, json.dumps(analysis_trace(last), separators=(",", ":")) + "\n")
