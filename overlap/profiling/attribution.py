@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from overlap.profiling.fsdp_ranges import fsdp_unit_and_phase
+from overlap.profiling.fsdp_ranges import PASSES, fsdp_unit_and_phase
 
 MODULE_MARK = "nn.Module: "
 OUR_MARK = "overlap:"
@@ -41,7 +41,17 @@ def _ours(ranges: Sequence[str]) -> tuple[str, str]:
 
 
 def _fsdp(ranges: Sequence[str]) -> tuple[str, str]:
-    return next((named for name in ranges if (named := fsdp_unit_and_phase(name))), ("", ""))
+    for place, name in enumerate(ranges):
+        named = fsdp_unit_and_phase(name)
+        if named:
+            unit, phase = named
+            return unit or _within_root(ranges, place, phase), phase
+    return "", ""
+
+
+def _within_root(ranges: Sequence[str], place: int, phase: str) -> str:
+    """FSDP2 has no name for the root: module code of it may have one of its own."""
+    return (_modules(ranges)[0] or _plain(ranges[:place])[0]) if phase in PASSES else ""
 
 
 def _modules(ranges: Sequence[str]) -> tuple[str, str]:

@@ -17,7 +17,7 @@ _MARK = "FSDP::"
 # A module whose parameters lie on several meshes has a range per mesh: [pg=4].
 _OF_UNIT = re.compile(r"^FSDP::(?P<phase>\w+)(?: \((?P<unit>.+)\))?(?: \[pg=\d+\])?$")
 _PREFETCH = re.compile(r"^FSDP::(?P<phase>\w+) for (?P<unit>.*)$")
-_PASSES = ("forward", "backward")
+PASSES = ("forward", "backward")
 _PASS_BEGINS = "root_pre_forward"
 _BACKWARD_ENDS = "root_post_backward_callback"
 
@@ -45,7 +45,7 @@ def module_code(ranges: Iterable[HostEvent]) -> list[HostEvent]:
         elif phase == _BACKWARD_ENDS:
             # The last unit of backward may have no input with a gradient: nothing but the end of backward ends it.
             found += [_code(began.pop(key), event, key) for key in list(began) if key[1] == "backward"]
-        for each in _PASSES:
+        for each in PASSES:
             key = (event.thread, each, unit)
             if phase == f"pre_{each}":
                 began.setdefault(key, event.end_ns)  # modules sharded as one enter one by one and leave together
