@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._C._distributed_c10d import AllgatherOptions, Store
+from torch._C._distributed_c10d import AllgatherOptions, AllreduceCoalescedOptions, ReduceScatterOptions, Store
 from torch.distributed import ProcessGroup, distributed_c10d
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
@@ -81,6 +81,27 @@ def reduce_scatter(
     """Reduce-scatter one tensor; `reduce_scatter_tensor` until torch renamed it."""
     call = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
     call(out, bucket, op=op, group=group)
+
+
+def reduce_scatter_coalesced(
+    group: ProcessGroup, outs: Sequence[Tensor], buckets: Sequence[Tensor], op: dist.ReduceOp.RedOpType
+) -> None:
+    """Reduce-scatter many tensors in one collective."""
+    options = ReduceScatterOptions()
+    options.reduceOp, options.asyncOp = dist.ReduceOp(op), False
+    call = getattr(group, "reduce_scatter_single_coalesced", None) or group.reduce_scatter_tensor_coalesced
+    work = call(list(outs), list(buckets), options)
+    if work is not None:
+        work.wait()
+
+
+def all_reduce_coalesced(group: ProcessGroup, tensors: Sequence[Tensor], op: dist.ReduceOp.RedOpType) -> None:
+    """All-reduce many tensors in one collective, each in place."""
+    options = AllreduceCoalescedOptions()
+    options.reduceOp, options.asyncOp = dist.ReduceOp(op), False
+    work = group.allreduce_coalesced(list(tensors), options)
+    if work is not None:
+        work.wait()
 
 
 def at_end_of_backward(callback: Callable[[], None]) -> None:

@@ -16,7 +16,8 @@ from overlap.bench.bucket import command as bucket
 from overlap.bench.bucket.settings import SweepSettings
 from overlap.bench.bucket.worker import sweep_rank
 from overlap.bench.collective import command as collectives_bench
-from overlap.bench.collective.settings import CollectiveSettings, Layout, words
+from overlap.bench.collective.names import Layout, parse_root, words
+from overlap.bench.collective.settings import CollectiveSettings
 from overlap.bench.collective.sizes import parse_bytes, parse_numbers
 from overlap.bench.collective.worker import bench_rank
 from overlap.bench.host.session import bench_host
@@ -130,6 +131,9 @@ def report(
     details: Annotated[Path | None, typer.Option(help="JSON file for everything.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="File for the tables.")] = None,
     html: Annotated[Path | None, typer.Option(help="File for a page with timeline, bars and waterfall.")] = None,
+    buckets: Annotated[
+        list[Path] | None, typer.Option(help="A --json file of bench bucket, for its curves on the page; repeatable.")
+    ] = None,
     perfetto: Annotated[Path | None, typer.Option(help="Trace file for ui.perfetto.dev.")] = None,
     gate: Annotated[
         list[str] | None, typer.Option(help="Condition, e.g. 'exposed_ratio<0.1'; exit status 1 unless it holds.")
@@ -146,7 +150,7 @@ def report(
     given = locals()
     options = ReportOptions(**{field.name: given[field.name] for field in fields(ReportOptions)})
     outputs = Outputs(json=json, details=details, markdown=markdown, html=html, perfetto=perfetto)
-    if not report_command(paths, options, outputs, gate or (), Console()):
+    if not report_command(paths, options, outputs, gate or (), Console(), buckets or ()):
         raise typer.Exit(1)
 
 
@@ -206,7 +210,8 @@ def bench_op(
 @bench.command("collective")
 def bench_collective(
     collectives: Annotated[
-        list[str] | None, typer.Argument(help="all_gather, reduce_scatter, all_reduce, all_to_all; else the first two.")
+        list[str] | None,
+        typer.Argument(help="all_gather, reduce_scatter, all_reduce, all_to_all, broadcast, reduce; else the first 2."),
     ] = None,
     minbytes: Annotated[str, typer.Option("--minbytes", "-b", help="First size: 4096, 64K, 32M, 1G.")] = "32M",
     maxbytes: Annotated[str | None, typer.Option("--maxbytes", "-e", help="Last size; else the first.")] = None,
@@ -215,7 +220,8 @@ def bench_collective(
     iters: Annotated[int, typer.Option("--iters", "-n", help="Timed calls.")] = MEASURED.iters,
     warmup_iters: Annotated[int, typer.Option("--warmup-iters", "-w", help="Calls before.")] = MEASURED.warmup,
     check: Annotated[int, typer.Option("--check", "-c", help="Calls whose values are checked.")] = MEASURED.check,
-    op: Annotated[str, typer.Option("--op", "-o", help="sum, prod, min or max.")] = MEASURED.redop,
+    op: Annotated[str, typer.Option("--op", "-o", help="sum, prod, min, max or avg.")] = MEASURED.redop,
+    root: Annotated[str, typer.Option("--root", "-r", help="Of broadcast and reduce: a rank, or all.")] = "0",
     datatype: Annotated[str, typer.Option("--datatype", "-d", help="float, bfloat16, half, ..., or all.")] = "float",
     ranks: Annotated[int | None, typer.Option("--ranks", "-g", help="Processes to start; torchrun's under it.")] = None,
     transport: Annotated[str, typer.Option(help="gloo, nccl, overlap; several take turns.")] = "overlap",
@@ -242,6 +248,7 @@ def bench_collective(
         datatypes=words([datatype]),
         out_datatype=None if out_datatype is None else words([out_datatype])[0],
         redop=op,
+        root=parse_root(root),
         layout=cast(Layout, layout),
         pieces=pieces,
         json=None if json is None else str(json),

@@ -14,20 +14,30 @@ def check_writable(subject: str, path: Path | None) -> None:
     A run that fails then leaves no report of an earlier one. Raises ``ConfigError``.
     """
     if path is not None:
-        _write(subject, path, "")
+        write_text(subject, path, "")
 
 
-def write_json(path: Path | None, data: object) -> None:
+def write_json(path: Path | None, data: object, subject: str = "json") -> None:
     """Write data as JSON; nothing where no file was asked for.
 
     Raises:
         ConfigError: the file cannot be written.
     """
     if path is not None:
-        _write("json", path, json.dumps(data, indent=2) + "\n")
+        write_text(subject, path, json.dumps(data, indent=2) + "\n")
 
 
-def _write(subject: str, path: Path, text: str) -> None:
+def write_text(subject: str, path: Path, text: str) -> None:
+    """Write a file.
+
+    Args:
+        subject: the option that names it, for the error.
+        path: of the file.
+        text: all of it.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

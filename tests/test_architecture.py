@@ -103,10 +103,10 @@ def _is_torch(name: str) -> bool:
     return name.partition(".")[0] == "torch"
 
 
-def test_profiling_needs_nothing_of_ours_but_errors_and_the_volume_of_collectives():
+def test_profiling_needs_nothing_of_ours_but_errors_files_and_the_volume_of_collectives():
     profiling = [module for module in TORCH_FREE if ".profiling." in module]
     others = {name for module in profiling for name in closure(module) if package()[name].room != "profiling"}
-    assert others == {"overlap.errors", "overlap.comm.volume"}
+    assert others == {"overlap.errors", "overlap.jsonfile", "overlap.comm.volume"}
 
 
 @modules

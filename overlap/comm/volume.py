@@ -1,7 +1,7 @@
 """Wire volume and bandwidth of collectives: the one home of (n-1)/n. No torch here.
 
 `nbytes` is everywhere what nccl-tests calls size: the bytes of the *whole* tensor, that is the gathered
-output of an all-gather, the bucket of a reduce-scatter, the buffer of an all-reduce or broadcast, what one rank
+output of an all-gather, the bucket of a reduce-scatter, the buffer of an all-reduce, broadcast or reduce, what one rank
 sends to all, itself included, in an all-to-all.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Collective = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast"]
+Collective = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "reduce"]
 
 # How often a bandwidth-optimal algorithm moves (n-1)/n of the tensor out of each rank.
 _PASSES: Mapping[Collective, int] = {
@@ -19,6 +19,7 @@ _PASSES: Mapping[Collective, int] = {
     "all_reduce": 2,
     "all_to_all": 1,
     "broadcast": 1,
+    "reduce": 1,
 }
 
 
@@ -35,9 +36,10 @@ def wire_bytes(op: Collective, nbytes: int, world: int) -> int:
 def bus_factor(op: Collective, world: int) -> float:
     """Factor from algorithm bandwidth to the speed of a link (nccl-tests, PERFORMANCE.md).
 
-    A broadcast counts 1, not (n-1)/n: its root has to send every byte once, whatever the number of ranks.
+    A broadcast or reduce counts 1, not (n-1)/n: its root has to send or receive every byte once, whatever the number of
+    ranks.
     """
-    return 1.0 if op == "broadcast" else _PASSES[op] * (world - 1) / world
+    return 1.0 if op in ("broadcast", "reduce") else _PASSES[op] * (world - 1) / world
 
 
 def algbw(nbytes: int, seconds: float) -> float:

@@ -112,6 +112,18 @@ class Memory:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rendezvous:
+    """Where ranks find each other."""
+
+    in_use: str | None = None
+    """Store of the process group that this process is in; None where it is in none."""
+    address: str | None = None
+    """What MASTER_ADDR resolves to; None where it is not set, or resolves to nothing."""
+    unreachable: str | None = None
+    """Why the store that a launcher's agent holds does not answer; None where it does, or where no agent holds one."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Facts:
     """All of it."""
 
@@ -124,3 +136,4 @@ class Facts:
     memory: Memory
     io_uring: str | None
     """None where a ring can be set up, else why not."""
+    rendezvous: Rendezvous = field(default_factory=Rendezvous)

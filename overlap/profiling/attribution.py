@@ -1,17 +1,18 @@
 """From the ranges a kernel was launched under to its unit and phase.
 
 The most telling name wins: a range of ours (``overlap:gather blocks.3``), one of FSDP2
-(``FSDP::all_gather (blocks.3)``), the path of modules, any other range of the program.
+(``FSDP::all_gather (blocks.3)``; between its hooks ``FSDP::forward (blocks.3)``), the path of modules, any other range
+of the program.
 """
 
 import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from overlap.profiling.fsdp_ranges import PASSES, fsdp_unit_and_phase
+
 MODULE_MARK = "nn.Module: "
 OUR_MARK = "overlap:"
-_FSDP = re.compile(r"^FSDP::(?P<phase>\w+)(?: \((?P<unit>.+)\))?$")
-_FSDP_PREFETCH = re.compile(r"^FSDP::\w+ for (?P<unit>.+)$")
 # Ranges that say what is called, not for whom.
 _MUTE = re.compile(r"^(nccl|NCCL|gloo|mpi|ucc|c10d)[:A-Z]|^ProfilerStep|^aten::|, op_id = |^DistributedDataParallel")
 
@@ -40,14 +41,17 @@ def _ours(ranges: Sequence[str]) -> tuple[str, str]:
 
 
 def _fsdp(ranges: Sequence[str]) -> tuple[str, str]:
-    for name in ranges:
-        found = _FSDP.match(name)
-        if found:
-            return found["unit"] or "", found["phase"]
-        prefetch = _FSDP_PREFETCH.match(name)
-        if prefetch:
-            return prefetch["unit"], "backward_prefetch"
+    for place, name in enumerate(ranges):
+        named = fsdp_unit_and_phase(name)
+        if named:
+            unit, phase = named
+            return unit or _within_root(ranges, place, phase), phase
     return "", ""
+
+
+def _within_root(ranges: Sequence[str], place: int, phase: str) -> str:
+    """FSDP2 has no name for the root: module code of it may have one of its own."""
+    return (_modules(ranges)[0] or _plain(ranges[:place])[0]) if phase in PASSES else ""
 
 
 def _modules(ranges: Sequence[str]) -> tuple[str, str]:

@@ -10,7 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from overlap.errors import ConfigError, message
+from overlap.jsonfile import write_json, write_text
 from overlap.profiling.analysis import Analysis, analyse
+from overlap.profiling.bucket_curves import bucket_curves
 from overlap.profiling.comparison import comparison_dict, comparison_sheets
 from overlap.profiling.gate import Gate
 from overlap.profiling.rank_report import report
@@ -32,30 +34,51 @@ class Outputs:
     markdown: Path | None = None
     """The tables as GitHub shows them."""
     html: Path | None = None
-    """One page with timeline, bars and waterfall; works from a file."""
+    """One page with timeline, bars, waterfall and curves; works from a file."""
     perfetto: Path | None = None
     """What was measured, and why it was exposed, as a trace for ui.perfetto.dev."""
 
 
 def report_command(
-    paths: Sequence[str], options: ReportOptions, outputs: Outputs, gates: Sequence[str], console: Console
+    paths: Sequence[str],
+    options: ReportOptions,
+    outputs: Outputs,
+    gates: Sequence[str],
+    console: Console,
+    buckets: Sequence[Path] = (),
 ) -> bool:
-    """Report on one run, or on two of them side by side; whether all gates hold on the last."""
+    """Report on one run, or on two of them side by side; whether all gates hold on the last.
+
+    Args:
+        paths: one recording, or two.
+        options: how to measure.
+        outputs: files to write.
+        gates: conditions on the last recording.
+        console: for tables.
+        buckets: ``--json`` files of ``overlap bench bucket``; the page draws them.
+    """
     if len(paths) > 2:
         cure = "compare them two by two"
         raise ConfigError(message("paths", "be one run or two", f"{len(paths)} of them", cure))
     conditions = [Gate.parse(gate) for gate in gates]
+    curves = _curves(buckets, outputs)
     analyses = [analyse(report(path, options)) for path in paths]
     last = analyses[-1]
     shown = list(sheets(last))
     if len(analyses) == 2:
         shown = comparison_sheets(analyses[0].report, last.report) + shown
     _print(shown, last, console)
-    _write(outputs, analyses, shown)
+    _write(outputs, analyses, shown, curves)
     failures = [line for condition in conditions for line in condition.failures(last.report)]
     for line in failures:
         console.print(Text(f"gate: {line}", style="red"), soft_wrap=True)
     return not failures
+
+
+def _curves(buckets: Sequence[Path], outputs: Outputs) -> list[dict[str, Any]]:
+    if buckets and outputs.html is None:
+        raise ConfigError(message("buckets", "come with a page that draws them", "no html", "add --html FILE"))
+    return [curve for path in buckets for curve in bucket_curves(path)]
 
 
 def _print(shown: Sequence[Sheet], analysis: Analysis, console: Console) -> None:
@@ -66,29 +89,18 @@ def _print(shown: Sequence[Sheet], analysis: Analysis, console: Console) -> None
         console.print(Text(f"note: {note}", style="dim"), soft_wrap=True)
 
 
-def _write(outputs: Outputs, analyses: Sequence[Analysis], shown: Sequence[Sheet]) -> None:
+def _write(
+    outputs: Outputs, analyses: Sequence[Analysis], shown: Sequence[Sheet], curves: Sequence[dict[str, Any]]
+) -> None:
     last = analyses[-1]
     if outputs.json is not None:
         reports = [analysis.report for analysis in analyses]
-        _write_json(outputs.json, comparison_dict(*reports) if len(reports) == 2 else last.report.to_dict())
+        write_json(outputs.json, comparison_dict(*reports) if len(reports) == 2 else last.report.to_dict())
     if outputs.details is not None:
-        _write_json(outputs.details, last.to_dict())
+        write_json(outputs.details, last.to_dict(), "details")
     if outputs.markdown is not None:
-        write_text(outputs.markdown, "\n".join(map(markdown, shown)))
+        write_text("markdown", outputs.markdown, "\n".join(map(markdown, shown)))
     if outputs.html is not None:
-        write_text(outputs.html, page(last))
+        write_text("html", outputs.html, page(last, curves))
     if outputs.perfetto is not None:
-        write_text(outputs.perfetto, json.dumps(analysis_trace(last), separators=(",", ":")) + "\n")
-
-
-def _write_json(path: Path, document: dict[str, Any]) -> None:
-    write_text(path, json.dumps(document, indent=1) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file; refuses a path that cannot be written."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        cure = "name a file in a folder that exists"
-        raise ConfigError(message(str(path), "be a file to write to", str(error), cure)) from error
+        write_text("perfetto", outputs.perfetto, json.dumps(analysis_trace(last), separators=(",", ":")) + "\n")

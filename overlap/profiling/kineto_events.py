@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from overlap.errors import ConfigError, message
+from overlap.profiling.fsdp_ranges import module_code
 from overlap.profiling.json_stream import TraceStream, nanoseconds
 from overlap.profiling.nesting import HostEvent
 
@@ -41,7 +42,7 @@ class KinetoEvents:
     launches: dict[int, HostEvent] = field(default_factory=dict)
     """By correlation: the runtime calls."""
     ranges: list[HostEvent] = field(default_factory=list)
-    """User annotations and modules."""
+    """User annotations, modules, and the module code between hooks of FSDP2."""
     operators: list[HostEvent] = field(default_factory=list)
     steps: list[HostEvent] = field(default_factory=list)
 
@@ -62,6 +63,7 @@ def read_events(path: str | Path) -> KinetoEvents:
     except KeyError as error:
         cure = "record the trace anew"
         raise ConfigError(message(f"events of {stream.path.name}", f"have {error}", "one without", cure)) from error
+    found.ranges += module_code(found.ranges)
     found.steps.sort(key=lambda step: step.start_ns)
     return found
 

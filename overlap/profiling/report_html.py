@@ -1,7 +1,7 @@
 """A report as one page that works from a file: data, styles and scripts inside; its own policy forbids the network."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, cast, get_args
 
@@ -13,19 +13,19 @@ from overlap.profiling.reasons import CURES
 from overlap.profiling.recording import CATEGORIES, COMMUNICATION
 from overlap.profiling.report_sheets import sheets
 
-_PIECES = ("page.css", "timeline.js", "charts.js")
+_PIECES = ("page.css", "timeline.js", "buckets.js", "charts.js")
 _REASONS = tuple(CURES)
 _KNOWN = get_args(Collective)
 
 
-def page(analysis: Analysis) -> str:
-    """The page, ready to be written to a file."""
+def page(analysis: Analysis, buckets: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The page, ready to be written to a file; with curves of bucket sizes (``bucket_curves``) where there are some."""
     folder = files("overlap.profiling") / "page"
     text = (folder / "page.html").read_text(encoding="utf-8")
     for name in _PIECES:
         text = text.replace(f"/*{name}*/", (folder / name).read_text(encoding="utf-8"))
     # A name that ends the script element would end it for the browser, too.
-    data = json.dumps(page_data(analysis), separators=(",", ":")).replace("</", "<\\/")
+    data = json.dumps({**page_data(analysis), "buckets": buckets}, separators=(",", ":")).replace("</", "<\\/")
     return text.replace("/*data*/", data)
 
 

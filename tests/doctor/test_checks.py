@@ -1,6 +1,7 @@
 """Each check against machines that have just the fault it looks for."""
 
 from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
 from doctor.machines import GIB, H100, cpu_host, gpu_host
@@ -8,7 +9,7 @@ from doctor.machines import GIB, H100, cpu_host, gpu_host
 from overlap.doctor.checks import examine
 from overlap.doctor.checks.network import matching
 from overlap.doctor.checks.variables import RULES
-from overlap.doctor.facts import Cpu, Facts, Gpus
+from overlap.doctor.facts import Cpu, Facts, Gpus, Rendezvous
 from overlap.doctor.finding import Finding
 
 
@@ -35,6 +36,45 @@ def with_memory(facts: Facts, **changes: object) -> Facts:
 
 def with_network(facts: Facts, **changes: object) -> Facts:
     return replace(facts, network=replace(facts.network, **changes))
+
+
+LAUNCHED = {"RANK": "9", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8", "MASTER_ADDR": "node0", "MASTER_PORT": "29400"}
+
+
+def launched(*, address: str | None = "10.0.0.1", unreachable: str | None = None, **more: str) -> Facts:
+    found = Rendezvous(address=address, unreachable=unreachable)
+    return replace(gpu_host(**(LAUNCHED | more)), rendezvous=found)
+
+
+def rendezvous(facts: Facts) -> Finding:
+    (found,) = (finding for finding in examine(facts)["stores"] if finding.subject == "rendezvous")
+    return found
+
+
+AGENT = {"TORCHELASTIC_USE_AGENT_STORE": "True"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "value"),
+    [
+        (gpu_host(MASTER_ADDR="node0"), "none yet: no launcher has started this process"),
+        (launched(), "TCPStore at node0:29400, held by rank 0 (libuv)"),
+        (launched(**AGENT, USE_LIBUV="0"), "TCPStore at node0:29400, held by torchrun's agent (libuv)"),
+        (launched(MASTER_ADDR="localhost", WORLD_SIZE="8"), "TCPStore at localhost:29400, held by rank 0 (libuv)"),
+        (replace(gpu_host(), rendezvous=Rendezvous(in_use="HashStore")), "HashStore"),
+    ],
+)
+def test_the_store_of_the_ranks_is_named(facts, value):
+    assert troubles(facts) == []
+    assert rendezvous(facts).value.startswith(value)
+
+
+def test_the_store_of_shards_is_named():
+    """The day that there is an offload, this line has to be told by it."""
+    assert [examine(host())["stores"][0].value for host in (gpu_host, cpu_host)] == [
+        f"in memory of the {device}; offload to pinned host memory or NVMe is not built" for device in ("GPU", "CPU")
+    ]
+    assert find_spec("overlap.offload") is None
 
 
 def test_a_machine_without_fault_gets_no_advice():
@@ -112,6 +152,11 @@ def test_each_harmful_variable_is_found_on_any_machine(machine, rule):
         (gpu_host(NCCL_IB_DISABLE="1"), "warning", "NCCL_IB_DISABLE", "unset"),
         (with_network(gpu_host(), hostname_address="127.0.1.1"), "note", "gloo", "GLOO_SOCKET_IFNAME"),
         (with_network(gpu_host(), hostname_address=None), "warning", "gloo", "/etc/hosts"),
+        (gpu_host(RANK="0", WORLD_SIZE="2"), "error", "rendezvous", "start with torchrun"),
+        (launched(address=None), "error", "rendezvous", "--master-addr"),
+        (launched(MASTER_ADDR="127.0.0.1", address="127.0.0.1"), "error", "rendezvous", "on itself"),
+        (launched(**AGENT, unreachable="timed out"), "error", "rendezvous", "open the port"),
+        (launched(USE_LIBUV="true"), "note", "rendezvous", "unset USE_LIBUV"),
         (replace(gpu_host(), io_uring="Operation not permitted"), "note", "io_uring", "seccomp"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -29,6 +30,14 @@ def test_harmful_variables_are_named_with_their_cure_and_end_in_1(tmp_path):
     assert errors == ["CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING"]
     assert told["counts"]["error"] == 2
     assert set(told["findings"][0]) == {"family", "level", "subject", "value", "why", "cure"}
+
+
+def test_under_torchrun_every_rank_names_the_agents_store():
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    finished = subprocess.run(
+        [*launcher, "-m", "overlap", "doctor", "--ranks", "2"], capture_output=True, text=True, env=QUIET, timeout=120
+    )
+    assert len(re.findall(r"rendezvous: TCPStore at \S+:\d+, held by torchrun's agent \(libuv\)", finished.stdout)) == 2
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from overlap.doctor.probes import host, io_uring, look
+from overlap.doctor.facts import Rendezvous
+from overlap.doctor.probes import host, io_uring, look, rendezvous
 from overlap.doctor.probes.gpus import parse_topology
 
 TOPOLOGY = (
@@ -44,6 +47,28 @@ def test_facts_of_this_machine():
     with open("/proc/self/limits") as limits:
         locked = next(line for line in limits if line.startswith("Max locked memory")).split()[3]
     assert str(facts.memory.locked_limit or "unlimited") == locked
+
+
+def test_the_agents_store_is_asked_for_an_answer():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        agent = {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": "True"}
+        found = rendezvous.look(agent)
+        assert (found.in_use, found.unreachable) == (None, None)
+        assert found.address in ("127.0.0.1", "::1")
+    assert "refused" in rendezvous.look(agent).unreachable.lower()
+    assert rendezvous.look(agent | {"TORCHELASTIC_USE_AGENT_STORE": "False"}).unreachable is None
+    assert rendezvous.look(agent | {"MASTER_PORT": "none"}).unreachable is not None
+    assert rendezvous.look({"MASTER_ADDR": "::1"}).address == "::1"
+    assert rendezvous.look({"MASTER_ADDR": "no-such-host.invalid"}) == Rendezvous()
+
+
+def _stores():
+    return rendezvous.look({}).in_use
+
+
+def test_a_store_that_is_in_use_is_told(ranks):
+    assert all(re.fullmatch(r"(TCPStore at \S+:\d+|FileStore in \S+|HashStore)", told) for told in ranks(2, _stores))
 
 
 def test_the_affinity_mask_is_seen():

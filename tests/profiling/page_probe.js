@@ -32,6 +32,13 @@ const probe = () => {
   seen.units = document.querySelectorAll("#units .bar").length;
   seen.waterfall = document.querySelectorAll("#waterfall rect").length;
   seen.sizes = document.querySelectorAll("#sizes circle").length;
+  seen.panels = document.querySelectorAll("#buckets svg").length;
+  seen.bucketsHidden = document.getElementById("buckets-section").hidden;
+  seen.bucketTips = [...document.querySelectorAll("#buckets circle")].map((dot) => {
+    dot.dispatchEvent(new PointerEvent("pointermove", { clientX: 100, clientY: 100, bubbles: true }));
+    return tip.textContent;
+  });
+  seen.bucketsText = document.getElementById("buckets").textContent;
   seen.tables = document.querySelectorAll("#tables table").length;
   seen.resources = performance.getEntriesByType("resource").map((entry) => entry.name);
 };

@@ -129,7 +129,15 @@ def test_flops_give_mfu(overlap, tmp_path):
         (["--gate", "exposed"], "gate must be a figure, a sign and a number, but got exposed"),
         (["--gate", "exposed_ratio<ten"], "gate must be a figure, a sign and a number"),
         (["--gate", "exposed_ratios<1"], "figure of gate must be one of overlap_ratio, exposed_ratio, exposed_share"),
-        (["--json", "no/such/folder/x.json"], "no/such/folder/x.json must be a file to write to"),
+        (
+            ["--json", "no/such/folder/x.json"],
+            "json must be a file to write to, but got no/such/folder/x.json (No",
+        ),
+        (
+            ["--html", "no/such/folder/x.html"],
+            "html must be a file to write to, but got no/such/folder/x.html (No",
+        ),
+        (["--details", "."], "details must be a file to write to, but got . (Is a directory); choose another file"),
     ],
 )
 def test_bad_input_gives_one_line(overlap, arguments, complaint):

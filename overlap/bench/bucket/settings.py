@@ -6,9 +6,12 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Self, cast
 
-from overlap.bench.collective.settings import DTYPES, REDUCING, CollectiveSettings
+from overlap.bench.collective.names import DTYPES
+from overlap.bench.collective.settings import CollectiveSettings
 from overlap.comm.volume import Collective
 from overlap.errors import ConfigError, message
+
+BUCKETED = ("reduce_scatter", "all_reduce")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +51,8 @@ class SweepSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be swept."""
-        if self.collective not in REDUCING:
-            rule = f"be one of {', '.join(REDUCING)}"
+        if self.collective not in BUCKETED:
+            rule = f"be one of {', '.join(BUCKETED)}"
             raise ConfigError(message("collective", rule, self.collective, "gradients are reduced"))
         for name in ("total_bytes", "rounds", "matrix", *(("in_flight",) if not self.in_flight else ())):
             if not getattr(self, name):

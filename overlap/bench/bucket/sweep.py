@@ -14,7 +14,7 @@ from overlap.bench.bucket.pipeline import COMPUTE, Lanes, Pipeline
 from overlap.bench.bucket.results import Step, SweepRow
 from overlap.bench.bucket.settings import SweepSettings
 from overlap.bench.bucket.work import Products, Share
-from overlap.bench.collective.settings import DTYPES
+from overlap.bench.collective.names import DTYPES
 from overlap.bench.collective.transports import Transport
 from overlap.comm.control import ControlChannel
 from overlap.comm.volume import Collective, busbw

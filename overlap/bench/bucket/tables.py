@@ -11,7 +11,7 @@ from io import StringIO
 from pathlib import Path
 from typing import cast
 
-from overlap.bench.collective.settings import COLLECTIVES
+from overlap.bench.collective.names import COLLECTIVES, NO_ROOT, ROOTED
 from overlap.comm.cost import Point
 from overlap.comm.volume import Collective
 from overlap.errors import ConfigError, message
@@ -22,11 +22,16 @@ _PROGRAMS: dict[str, Collective] = {
     "all_reduce": "all_reduce",
     "alltoall": "all_to_all",
     "all_to_all": "all_to_all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
 }
 """By how programs are called: ``alltoall_perf``."""
 
 _PREFIX = re.compile(r"^\[[0-9,]+\]<std(?:out|err)>: ?")
-_NAME = re.compile(rf"(?<![a-z])({'|'.join(_PROGRAMS)})(?![a-z])")
+_NAME = re.compile(
+    rf"(?<![a-z])((?:{'|'.join(name for name in _PROGRAMS if name not in ROOTED)})(?![a-z])"
+    rf"|(?:{'|'.join(ROOTED)})(?=_perf| over ))"  # these are words of other lines, too
+)
 _RANK = re.compile(r"^#\s+Rank\s+(\d+)\b", re.MULTILINE)
 
 
@@ -73,13 +78,15 @@ def _parse(text: str, path: Path) -> list[Table]:
 
 
 def from_json(text: str, label: str) -> Iterator[Table]:
-    """Tables of a ``--json`` file, one per collective, datatype and transport."""
+    """Tables of a ``--json`` file, one per collective, datatype, transport and root."""
     given = json.loads(text)
-    rows, world = given["rows"], given["settings"]["ranks"]
-    for op, kind, transport in dict.fromkeys((row["collective"], row["type"], row["transport"]) for row in rows):
-        same = [row for row in rows if (row["collective"], row["type"], row["transport"]) == (op, kind, transport)]
-        points = ((row["size"], row["out_of_place"]["time_us"] / 1e6) for row in same)
-        yield _table(f"{label}: {op} {kind} over {transport}", op, world, points)
+    groups: dict[tuple[str, str, str, int], list[Point]] = {}
+    for row in given["rows"]:
+        key = (row["collective"], row["type"], row["transport"], row.get("root", NO_ROOT))
+        groups.setdefault(key, []).append((row["size"], row["out_of_place"]["time_us"] / 1e6))
+    for (op, kind, transport, root), points in groups.items():
+        title = f"{label}: {op} {kind} over {transport}{_from(str(root))}"
+        yield _table(title, op, given["settings"]["ranks"], points)
 
 
 def from_csv(text: str, label: str) -> Iterator[Table]:
@@ -101,7 +108,7 @@ def from_log(text: str, label: str) -> Iterator[Table]:
     lines = [_PREFIX.sub("", line) for line in text.splitlines()]
     world = len({int(rank) for rank in _RANK.findall("\n".join(lines))})
     name, columns = _NAME.search(label), list[str]()
-    groups: dict[tuple[str, str, str], list[Point]] = {}
+    groups: dict[tuple[str, str, str, str], list[Point]] = {}
     for line in lines:
         if line.lstrip("# ").startswith("size ") and "algbw" in line:
             columns = line.lstrip("# ").split()
@@ -109,11 +116,15 @@ def from_log(text: str, label: str) -> Iterator[Table]:
             name = _NAME.search(line) or name
         elif cells := _cells(line, columns):
             transport = cells.get("transport", "")
-            key = (name[1] if name else "", cells.get("type", ""), transport)
+            key = (name[1] if name else "", cells.get("type", ""), transport, cells.get("root", str(NO_ROOT)))
             groups.setdefault(key, []).append((int(cells["size"]), float(cells["time"]) / 1e6))
-    for (program, kind, transport), points in groups.items():
-        over = f" over {transport}" if transport else ""
+    for (program, kind, transport, root), points in groups.items():
+        over = (f" over {transport}" if transport else "") + _from(root)
         yield _table(f"{label}: {program} {kind}{over}", _known(program, label), world, points)
+
+
+def _from(root: str) -> str:
+    return f", root {root}" if root != str(NO_ROOT) else ""
 
 
 def _cells(line: str, columns: Sequence[str]) -> dict[str, str] | None:

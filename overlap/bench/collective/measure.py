@@ -8,10 +8,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from overlap.bench.collective.case import Case
 from overlap.bench.collective.clock import stopwatch_for
-from overlap.bench.collective.places import Case, Place
+from overlap.bench.collective.names import DTYPES, REDUCING
+from overlap.bench.collective.places import Place
 from overlap.bench.collective.results import Figures, Row
-from overlap.bench.collective.settings import DTYPES, REDUCING, CollectiveSettings
+from overlap.bench.collective.settings import CollectiveSettings
 from overlap.bench.collective.transports import Transport
 from overlap.comm.control import ControlChannel
 from overlap.comm.volume import Collective
@@ -33,29 +35,30 @@ class Bench:
         self._rank, self._world = dist.get_rank(), dist.get_world_size()
 
     def rows(self, op: Collective, datatype: str) -> Iterator[list[Row]]:
-        """Size after size, the rows of all transports."""
-        for count, nbytes in self._settings.sizes(op, DTYPES[datatype].itemsize):
-            yield self._size(op, datatype, count, nbytes)
+        """Root after root and size after size, the rows of all transports."""
+        for root in self._settings.roots(op):
+            for count, nbytes in self._settings.sizes(op, DTYPES[datatype].itemsize):
+                yield self._size(self._case(op, datatype, count, root), datatype, nbytes)
 
-    def _size(self, op: Collective, datatype: str, count: int, nbytes: int) -> list[Row]:
-        case = self._case(op, datatype, count)
+    def _size(self, case: Case, datatype: str, nbytes: int) -> list[Row]:
         out_of_place = self._figures(case, nbytes, in_place=False)
         in_place = self._figures(case, nbytes, in_place=True) if case.can_be_in_place else {}
         return [
             Row(
-                collective=op,
+                collective=case.op,
                 transport=name,
                 size=nbytes,
-                count=count,
+                count=case.count,
                 type=datatype,
-                redop=case.redop if op in REDUCING else "none",
+                redop=case.redop if case.op in REDUCING else "none",
+                root=case.root,
                 out_of_place=out_of_place[name],
                 in_place=in_place.get(name),
             )
             for name in self._transports
         ]
 
-    def _case(self, op: Collective, datatype: str, count: int) -> Case:
+    def _case(self, op: Collective, datatype: str, count: int, root: int) -> Case:
         settings = self._settings
         return Case(
             op=op,
@@ -67,6 +70,7 @@ class Bench:
             layout=settings.layout,
             pieces=settings.pieces,
             redop=settings.redop,
+            root=root,
         )
 
     def _figures(self, case: Case, nbytes: int, *, in_place: bool) -> dict[str, Figures]:

@@ -1,4 +1,4 @@
-"""Where the tensors of a call lie, and the call itself.
+"""Where the tensors of a call lie.
 
     flat       send ──────────────────────> recv          one tensor
     coalesced  send[p] ───────────────────> recv[p]       P tensors, one call, nothing copied
@@ -10,44 +10,17 @@ With P tensors, one that all ranks have a part of lies as [P, world, s] in memor
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from overlap.bench.collective.settings import REDUCING, Layout
+from overlap.bench.collective.calls import CALLS, COALESCED_CALLS
+from overlap.bench.collective.case import Case
+from overlap.bench.collective.names import REDUCING
+from overlap.bench.collective.sizes import WHOLE
 from overlap.bench.collective.transports import Transport
 from overlap.bench.collective.values import Make, Values, count_wrong, fill, poison
-from overlap.comm.volume import Collective
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One collective of one size."""
-
-    op: Collective
-    count: int
-    """As in ``sizes.count_of``."""
-    world: int
-    rank: int
-    wire: torch.dtype
-    """Of what is sent."""
-    out: torch.dtype
-    """Of the result."""
-    layout: Layout
-    pieces: int
-    redop: str
-
-    @property
-    def can_be_in_place(self) -> bool:
-        """Whether result and input may share memory."""
-        return self.op != "all_to_all" and self.layout != "staged" and self.out == self.wire
-
-    def values(self, repetition: int) -> Values:
-        """The values of one checked call."""
-        redop = self.redop if self.op in REDUCING else None
-        return Values(self.world, self.wire, self.out, redop, repetition)
 
 
 class Place:
@@ -61,7 +34,7 @@ class Place:
 
     def __init__(self, case: Case, in_place: bool, device: torch.device) -> None:
         self.case, self._device = case, device
-        whole = case.count if case.op == "all_reduce" else case.world * case.count
+        whole = case.count if case.op in WHOLE else case.world * case.count
         sent = case.count if case.op == "all_gather" else whole
         kept = case.count if case.op == "reduce_scatter" else whole
         self.send = torch.empty(sent, dtype=case.wire, device=device)
@@ -103,28 +76,37 @@ class Place:
         self.send.copy_(self._to_memory(sent).view_as(self.send))
 
     def wrong(self, values: Values) -> int:
-        """How many values of the result are not right."""
+        """How many values of the result are not right; of a reduce only its root has one."""
         right = self._right(values)
+        if not right:
+            return 0
         rows = self._to_wire(self.recv).view(len(right), -1)
-        return sum(count_wrong(row, make) for row, make in zip(rows, right, strict=True))
+        return sum(count_wrong(row, make, rounds=values.rounds) for row, make in zip(rows, right, strict=True))
 
     def _right(self, values: Values) -> list[Make]:
         """What makes the right values of each rank's part of the result, or of all of it where ranks are summed."""
         case = self.case
         first = case.rank * case.count if case.op in ("reduce_scatter", "all_to_all") else 0
+        if case.op == "reduce" and case.rank != case.root:
+            return []
+        if case.op == "broadcast":
+            return [partial(values.of, case.root)]
         if case.op in REDUCING:
             return [partial(_from, values.reduced, first)]
         return [partial(_from, partial(values.of, peer), first) for peer in range(case.world)]
 
     def call(self, transport: Transport) -> Callable[[], None]:
         """The collective over a transport, as it is timed."""
-        plain = partial(_CALLS[self.case.op], transport, self.case.world)
+        plain = partial(CALLS[self.case.op], transport, self.case)
         if self.case.layout == "staged":
             return partial(self._staged, plain)
         if self.case.layout == "coalesced":
-            fulls = [piece.view(-1) for piece in self._by_piece(self.recv)]
-            return partial(transport.all_gather, fulls, list(self.send.view(self._pieces, -1)))
+            return partial(COALESCED_CALLS[self.case.op], transport, *map(self._tensors, (self.send, self.recv)))
         return partial(plain, self.send.view(-1), self.recv.view(-1))
+
+    def _tensors(self, memory: Tensor) -> list[Tensor]:
+        """The tensors of a coalesced call."""
+        return [piece.view(-1) for piece in memory.view(self._pieces, -1)]
 
     def _staged(self, plain: Callable[[Tensor, Tensor], None]) -> None:
         for memory, stage in zip(*self._pairs(self.send, self._stage_in), strict=True):
@@ -151,34 +133,8 @@ class Place:
         return on_wire.view(self.case.world, self._pieces, -1).transpose(0, 1).reshape(-1)
 
     def _spans_ranks(self, tensor: Tensor) -> bool:
-        return self.case.op != "all_reduce" and tensor.numel() == self.case.world * self.case.count
+        return self.case.op not in WHOLE and tensor.numel() == self.case.world * self.case.count
 
 
 def _from(make: Make, first: int, start: int, count: int, device: torch.device) -> Tensor:
     return make(first + start, count, device)
-
-
-def _all_gather(transport: Transport, world: int, send: Tensor, recv: Tensor) -> None:
-    transport.all_gather([recv], [send])
-
-
-def _reduce_scatter(transport: Transport, world: int, send: Tensor, recv: Tensor) -> None:
-    transport.reduce_scatter(send.view(world, -1), recv)
-
-
-def _all_reduce(transport: Transport, world: int, send: Tensor, recv: Tensor) -> None:
-    if send.data_ptr() != recv.data_ptr():  # torch has no other: the copy is part of the time
-        recv.copy_(send)
-    transport.all_reduce(recv)
-
-
-def _all_to_all(transport: Transport, world: int, send: Tensor, recv: Tensor) -> None:
-    transport.all_to_all(send.view(world, -1), recv.view(world, -1))
-
-
-_CALLS: dict[Collective, Callable[[Transport, int, Tensor, Tensor], None]] = {
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
-    "all_reduce": _all_reduce,
-    "all_to_all": _all_to_all,
-}

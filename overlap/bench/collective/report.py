@@ -34,7 +34,7 @@ def header(op: Collective, transports: Iterable[str]) -> Iterator[str]:
 
 def line(row: Row, with_transport: bool) -> str:
     """One row."""
-    keys = _KEYS.format(row.size, row.count, row.type, row.redop, -1)
+    keys = _KEYS.format(row.size, row.count, row.type, row.redop, row.root)
     cells = _cells(row.out_of_place) + _cells(row.in_place)
     return keys + cells + (f"  {row.transport:>9}" if with_transport else "")
 

@@ -57,6 +57,8 @@ class Row:
     out_of_place: Figures
     in_place: Figures | None
     """None where result and input cannot share memory."""
+    root: int = -1
+    """-1 where there is none."""
 
     @property
     def figures(self) -> tuple[Figures, ...]:

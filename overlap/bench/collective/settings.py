@@ -6,33 +6,25 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self
 
 import torch
 
+from overlap.bench.collective.limits import check_average, check_layout, check_ours, check_out_datatype
+from overlap.bench.collective.names import (
+    ALL_ROOTS,
+    COLLECTIVES,
+    DTYPES,
+    LAYOUTS,
+    NO_ROOT,
+    REDOPS,
+    ROOTED,
+    TRANSPORTS,
+    Layout,
+)
 from overlap.bench.collective.sizes import bytes_of, count_of, scan
 from overlap.comm.volume import Collective
 from overlap.errors import ConfigError, message
-
-DTYPES = {
-    "float": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "half": torch.float16,
-    "double": torch.float64,
-    "int8": torch.int8,
-    "uint8": torch.uint8,
-    "int32": torch.int32,
-    "int64": torch.int64,
-}
-"""By nccl-tests' names."""
-
-ALIASES = {"fp32": "float", "bf16": "bfloat16", "fp16": "half", "fp64": "double", "all": ",".join(DTYPES)}
-COLLECTIVES: tuple[Collective, ...] = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
-REDUCING = ("reduce_scatter", "all_reduce")
-REDOPS = ("sum", "prod", "min", "max")
-TRANSPORTS = ("gloo", "nccl", "overlap")
-Layout = Literal["flat", "coalesced", "staged"]
-LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +60,8 @@ class CollectiveSettings:
     """Of what a reduce-scatter leaves; None is the wire's. ``float`` behind ``bfloat16``: sums in fp32."""
     redop: str = "sum"
     """Of reductions."""
+    root: int = 0
+    """Of broadcast and reduce; `ALL_ROOTS`: each rank in turn."""
     layout: Layout = "flat"
     """``flat``: one tensor. ``coalesced``: ``pieces`` tensors in one call, each gathered into its place. ``staged``: as
     many tensors copied into one buffer, one call, copied out."""
@@ -92,8 +86,13 @@ class CollectiveSettings:
             _at_least("step_factor", self.step_factor, 2)
         if self.out_datatype is not None:
             _all_of("out_datatype", (self.out_datatype,), tuple(DTYPES))
+        self._check_root()
         self._check_devices()
-        self._check_together()
+        check_layout(self.layout, self.collectives, self.transports)
+        check_out_datatype(self.out_datatype, self.collectives, self.transports)
+        check_average(self.redop, self.datatypes, self.ranks)
+        if "overlap" in self.transports:
+            check_ours(self.collectives, self.datatypes, self.redop, self.device)
 
     def _check_devices(self) -> None:
         _all_of("device", (self.device,), ("cpu", "cuda"))
@@ -102,24 +101,15 @@ class CollectiveSettings:
             got = f"{'nccl' if subject == 'transport' else 'cuda'}, and torch sees no GPU"
             raise ConfigError(message(subject, "run here", got, "use gloo or overlap on cpu"))
 
-    def _check_together(self) -> None:
-        """Refuse what each is known, but nobody can do together."""
-        ours = "overlap" in self.transports
-        if self.layout == "coalesced" and set(self.collectives) != {"all_gather"}:
-            got = f"{', '.join(self.collectives)}: gradients are reduced in one flat bucket"
-            raise ConfigError(message("--layout coalesced", "be of all_gather", got, "use --layout staged"))
-        if self.out_datatype is not None and (self.transports, self.collectives) != (("overlap",), ("reduce_scatter",)):
-            got = f"{', '.join(self.collectives)} over {', '.join(self.transports)}"
-            cure = "use reduce_scatter --transport overlap: torch's collectives sum in the dtype of the wire"
-            raise ConfigError(message("--out-datatype", "be of reduce_scatter over overlap", got, cure))
-        if self.redop != "sum" and ours:
-            raise ConfigError(message("op", "be sum over overlap", self.redop, "use --transport gloo or nccl"))
-        if ours and self.device == "cuda" and "all_to_all" in self.collectives:
-            raise ConfigError(message("all_to_all", "be over nccl on cuda", "overlap", "use --transport nccl"))
-        whole = set(self.datatypes) - {"float", "bfloat16", "half"}
-        if ours and whole and set(self.collectives) & set(REDUCING):
-            got, cure = ", ".join(sorted(whole)), "use --transport gloo or nccl"
-            raise ConfigError(message("datatype", "be float, bfloat16 or half where overlap reduces", got, cure))
+    def _check_root(self) -> None:
+        if not ALL_ROOTS <= self.root < self.ranks:
+            raise ConfigError(message("root", f"be one of {self.ranks} ranks, or all", self.root, "count from 0"))
+
+    def roots(self, op: str) -> Sequence[int]:
+        """Roots that a collective is measured with; `NO_ROOT` alone for one that has none."""
+        if op not in ROOTED:
+            return (NO_ROOT,)
+        return range(self.ranks) if self.root == ALL_ROOTS else (self.root,)
 
     def sizes(self, op: Collective, itemsize: int) -> list[tuple[int, int]]:
         """Count and bytes of every size that is visited, as rounded for the ranks, each once."""
@@ -142,12 +132,6 @@ class CollectiveSettings:
         given = json.loads(text)
         lists: dict[str, Any] = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
         return cls(**{**given, **lists})
-
-
-def words(texts: Sequence[str]) -> tuple[str, ...]:
-    """Split at commas, replace short names, drop doubles."""
-    given = [word.strip() for text in texts for word in text.split(",")]
-    return tuple(dict.fromkeys(word for each in given for word in ALIASES.get(each, each).split(",")))
 
 
 def _all_of(subject: str, given: Sequence[str], known: Sequence[str]) -> None:

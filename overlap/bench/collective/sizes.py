@@ -11,6 +11,9 @@ from overlap.errors import ConfigError, message
 ALIGNED_BYTES = 16
 """A rank's part of a tensor is a multiple of this."""
 
+WHOLE: tuple[Collective, ...] = ("all_reduce", "broadcast", "reduce")
+"""Every rank has the whole tensor; of others it has a part."""
+
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -47,11 +50,11 @@ def scan(first: int, last: int, step: int, factor: int | None) -> Iterator[int]:
 
 
 def count_of(op: Collective, nbytes: int, itemsize: int, world: int) -> int:
-    """Elements that nccl-tests calls count: of the whole tensor for an all-reduce, else of one rank's part of it.
+    """Elements that nccl-tests calls count: of the whole tensor where every rank has it, else of one rank's part of it.
 
     A part is rounded down to 16 bytes, but never to nothing.
     """
-    if op == "all_reduce":
+    if op in WHOLE:
         return max(1, nbytes // itemsize)
     aligned = ALIGNED_BYTES // itemsize
     return max(aligned, nbytes // itemsize // world // aligned * aligned)
@@ -59,7 +62,7 @@ def count_of(op: Collective, nbytes: int, itemsize: int, world: int) -> int:
 
 def bytes_of(op: Collective, count: int, itemsize: int, world: int) -> int:
     """Bytes of the whole tensor."""
-    return count * itemsize * (1 if op == "all_reduce" else world)
+    return count * itemsize * (1 if op in WHOLE else world)
 
 
 def show_bytes(nbytes: float) -> str:

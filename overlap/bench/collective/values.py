@@ -38,6 +38,7 @@ POISON = 0x7F
 
 _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": torch.add,
+    "avg": torch.add,  # and a division
     "prod": torch.mul,
     "min": torch.minimum,
     "max": torch.maximum,
@@ -51,12 +52,15 @@ class Values:
         world: ranks.
         wire: dtype of the inputs.
         out: dtype of the results.
-        redop: sum, prod, min or max; None where nothing is reduced.
+        redop: sum, avg, prod, min or max; None where nothing is reduced.
         repetition: tells calls apart.
     """
 
     def __init__(self, world: int, wire: torch.dtype, out: torch.dtype, redop: str | None, repetition: int) -> None:
         self._world, self._redop, self._repetition = world, redop, repetition
+        # Averages are integers, too: NCCL multiplies by 1/n on the way, which need not be exact but rounds to them.
+        self.rounds = redop == "avg"
+        self._step = world if self.rounds else 1
         self._bounds = [_bound(rank, world, EXACT[wire], EXACT[out], redop) for rank in range(world)]
 
     def of(self, rank: int, start: int, count: int, device: torch.device) -> Tensor:
@@ -64,7 +68,7 @@ class Values:
         index = torch.arange(start, start + count, device=device)
         salt = (rank + 1) * 2246822519 + (self._repetition + 1) * 3266489917
         low, bound = self._bounds[rank]
-        return low + _mixed(index + salt) % bound
+        return self._step * (low + _mixed(index + salt) % bound)
 
     def reduced(self, start: int, count: int, device: torch.device) -> Tensor:
         """What the reduction over all ranks gives from index ``start`` on: int64 [count]."""
@@ -72,7 +76,7 @@ class Values:
         total = self.of(0, start, count, device)
         for rank in range(1, self._world):
             total = _COMBINE[self._redop](total, self.of(rank, start, count, device))
-        return total
+        return total // self._step
 
 
 def _mixed(index: Tensor) -> Tensor:
@@ -87,12 +91,23 @@ def _bound(rank: int, world: int, wire: int, out: int, redop: str | None) -> tup
     """Least value of a rank, and how many there are."""
     if redop == "prod":  # ones and twos; twos on few ranks, or the product leaves int8
         return 1, 2 if rank < int(math.log2(out)) and rank < int(math.log2(wire)) else 1
+    if redop == "avg":
+        return 0, _averaged(rank, world, wire, out) + 1
     most = min(wire, MOST)
     if redop == "sum":
         most = min(most, out // world)
         if most == 0:  # more ranks than the dtype can count to: some of them give zeros
             most = 1 if rank < out else 0
     return 0, most + 1
+
+
+def _averaged(rank: int, world: int, wire: int, out: int) -> int:
+    """Largest value of a rank, which sends ``world`` times as much, so that the sum is exact.
+
+    The average leaves three bits behind the point: room for a factor 1/n that the dtype does not hold.
+    """
+    most = min(wire // world, out // world**2, out // (8 * world), MOST // world)
+    return most or int(rank < min(out // world, out // 8))
 
 
 def blocks(count: int) -> Iterator[tuple[int, int]]:
@@ -106,12 +121,13 @@ def fill(target: Tensor, make: Make) -> None:
         target[start : start + count] = make(start, count, target.device)
 
 
-def count_wrong(met: Tensor, make: Make) -> int:
-    """How many elements of a 1-D tensor are not as made."""
+def count_wrong(met: Tensor, make: Make, *, rounds: bool = False) -> int:
+    """How many elements of a 1-D tensor are not as made; ``rounds``: once they are rounded to integers."""
     wrong = 0
     for start, count in blocks(met.numel()):
         wanted = make(start, count, met.device).to(met.dtype)
-        wrong += int((met[start : start + count] != wanted).sum())
+        block = met[start : start + count]
+        wrong += int(((block.round() if rounds else block) != wanted).sum())
     return wrong
 
 

@@ -1,6 +1,6 @@
 """Judging facts. A check is a function of facts alone, so that any machine can be put before it."""
 
-from overlap.doctor.checks import gpus, kernels, memory, network, software, storage, threads, variables
+from overlap.doctor.checks import gpus, kernels, memory, network, software, storage, stores, threads, variables
 from overlap.doctor.facts import Facts
 from overlap.doctor.finding import Finding
 
@@ -13,6 +13,7 @@ FAMILIES = {
     "memory": memory.check,
     "network": network.check,
     "storage": storage.check,
+    "stores": stores.check,
 }
 """Every check, by the word that reports show."""
 

@@ -2,7 +2,7 @@
 
 from overlap.config import environment
 from overlap.doctor.facts import Facts
-from overlap.doctor.probes import gpus, host, io_uring, network, software
+from overlap.doctor.probes import gpus, host, io_uring, network, rendezvous, software
 
 
 def look(ranks: int = 1) -> Facts:
@@ -11,12 +11,14 @@ def look(ranks: int = 1) -> Facts:
     Args:
         ranks: of the job on this host.
     """
+    variables = environment()
     return Facts(
-        environment=environment(),
+        environment=variables,
         software=software.look(),
         gpus=gpus.look(),
         network=network.look(),
         cpu=host.look_at_cpu(ranks),
         memory=host.look_at_memory(),
         io_uring=io_uring.why_not(),
+        rendezvous=rendezvous.look(variables),
     )

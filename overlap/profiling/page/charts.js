@@ -154,6 +154,7 @@ function start() {
   $("source").textContent = `${REPORT.source} · ${REPORT.ranks.length} rank${REPORT.ranks.length > 1 ? "s" : ""} · ${REPORT.options}`;
   drawRanks();
   drawTables();
+  drawBuckets();
   const timeline = new Timeline($("timeline").querySelector("canvas"));
   $("rank").append(...REPORT.ranks.map((rank, place) => element("option", { value: place }, String(rank.rank))));
   const chosen = () => REPORT.ranks[Number($("rank").value)];

@@ -127,6 +127,22 @@ def test_our_json(tmp_path):
     assert Report.from_dict(json.loads(file.read_text())).rows == rows
 
 
+def test_roots_are_told_apart():
+    broadcast = NOW.replace("all_gather", "broadcast").replace("none      -1", "none       0")
+    other = broadcast.replace("none       0", "none       2").replace(" 150.00", " 300.00")
+    tables = of(broadcast + other)
+    assert [(table.label, table.op) for table in tables] == [
+        ("a.log: broadcast float, root 0", "broadcast"),
+        ("a.log: broadcast float, root 2", "broadcast"),
+    ]
+    assert [round(1e6 * table.points[1][1]) for table in tables] == [150, 300]
+
+
+def test_a_word_that_is_also_the_name_of_a_program_names_none():
+    plain = NOW.replace("# nccl-tests", "# we reduce, then broadcast, with nccl-tests")
+    assert of(plain.replace("# Using devices", "# Using devices to reduce")) == of(NOW)
+
+
 def test_csv_tables_are_told_apart(tmp_path):
     file = tmp_path / "runs.csv"
     file.write_text(

@@ -56,6 +56,31 @@ def test_all_collectives_over_both_transports(tmp_path: Path):
     assert "# Out of bounds values : 0 OK" in finished.stdout
 
 
+def test_roots_averages_and_coalesced_reductions(tmp_path: Path):
+    file = tmp_path / "run.json"
+    finished = bench(
+        "broadcast", "reduce", "--transport", "gloo", "-r", "all", "-o", "avg", *SMALL, "--json", str(file)
+    )
+    assert finished.returncode == 0, finished.stderr
+    told = json.loads(file.read_text())
+    assert [(row["collective"], row["root"], row["size"], row["redop"]) for row in told["rows"]] == [
+        (op, root, size, redop)
+        for op, redop in (("broadcast", "none"), ("reduce", "avg"))
+        for root in (0, 1)
+        for size in (1 << 16, 1 << 18)
+    ]
+    for row in told["rows"]:
+        assert (row["out_of_place"]["wrong"], row["in_place"]["wrong"]) == (0, 0)
+        assert row["out_of_place"]["busbw_gbps"] == row["out_of_place"]["algbw_gbps"]
+    assert [table.label for table in from_log(finished.stdout, "log")] == [
+        f"log: {op} float, root {root}" for op in ("broadcast", "reduce") for root in (0, 1)
+    ]
+    asked = ["reduce_scatter", "all_reduce", "--transport", "gloo", "--layout", "coalesced", "-o", "avg", *SMALL]
+    finished = bench(*asked)
+    assert finished.returncode == 0, finished.stderr
+    assert "# Out of bounds values : 0 OK" in finished.stdout
+
+
 def test_under_torchrun(tmp_path: Path):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "--master-port", "0"]
     rest = ["-m", "overlap", "bench", "collective", "reduce_scatter", *SMALL, "-d", "bf16", "--out-datatype", "fp32"]
@@ -73,6 +98,7 @@ def test_under_torchrun(tmp_path: Path):
     [
         (["all_gatherr"], "collective must be one of"),
         (["-b", "1X"], "minbytes must be bytes"),
+        (["-r", "first"], "root must be a rank or all"),
         (["--json", "/no/such/folder/f"], "json must be a file to write to"),
         (["--net", "fast"], "net must be none or a rate"),
     ],

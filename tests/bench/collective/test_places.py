@@ -6,8 +6,9 @@ import pytest
 import torch
 from support.ranks import Ranks
 
-from overlap.bench.collective.places import Case, Place
-from overlap.bench.collective.settings import COLLECTIVES, DTYPES, LAYOUTS, REDUCING
+from overlap.bench.collective.case import Case
+from overlap.bench.collective.names import COALESCED, COLLECTIVES, DTYPES, LAYOUTS, REDUCING, ROOTED
+from overlap.bench.collective.places import Place
 from overlap.bench.collective.transports import KIND, OwnTransport, open_transport
 from overlap.comm.faults import Fault
 from overlap.comm.groups import communicator_for
@@ -17,9 +18,10 @@ CPU = torch.device("cpu")
 COUNT = 6 * 16
 
 
-def case_of(op, layout, wire, rank, world, out=None):
+def case_of(op, layout, wire, rank, world, out=None, redop="sum"):
     return Case(
-        op=op, count=COUNT, world=world, rank=rank, wire=wire, out=out or wire, layout=layout, pieces=6, redop="sum"
+        op=op, count=COUNT, world=world, rank=rank, wire=wire, out=out or wire, layout=layout, pieces=6, redop=redop,
+        root=world - 1,
     )  # fmt: skip
 
 
@@ -40,14 +42,74 @@ def _all_kinds(name):
     met = {}
     for op, layout, dtype, in_place in itertools.product(COLLECTIVES, LAYOUTS, ("float", "bfloat16", "int8"), (0, 1)):
         case = case_of(op, layout, DTYPES[dtype], rank, world)
-        impossible = (layout == "coalesced" and op != "all_gather") or (in_place and not case.can_be_in_place)
-        unknown = name == "overlap" and op in REDUCING and dtype == "int8"
+        impossible = (layout == "coalesced" and op not in COALESCED) or (in_place and not case.can_be_in_place)
+        flat_only = layout == "coalesced" and op in REDUCING
+        unknown = name == "overlap" and (op == "reduce" or flat_only or (op in REDUCING and dtype == "int8"))
         if not (impossible or unknown):
             met[op, layout, dtype, in_place] = checked(transport, case, bool(in_place))
     if name == "overlap":
         case = case_of("reduce_scatter", "flat", torch.bfloat16, rank, world, torch.float32)
         met["fp32 sums of bf16"] = checked(transport, case, False)
     return met
+
+
+def _averages(name):
+    rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    transport, met = open_transport(name, CPU, "avg", f"averages-{name}"), {}
+    ops = [op for op in REDUCING if name == "gloo" or op != "reduce"]
+    for op, dtype, in_place in itertools.product(ops, ("float", "bfloat16", "half"), (0, 1)):
+        for layout in ("flat", "coalesced") if name == "gloo" and op in COALESCED else ("flat",):
+            case = case_of(op, layout, DTYPES[dtype], rank, world, redop="avg")
+            met[op, layout, dtype, in_place] = checked(transport, case, bool(in_place))
+    if name == "overlap":
+        case = case_of("reduce_scatter", "flat", torch.bfloat16, rank, world, torch.float32, "avg")
+        met["fp32 sums of bf16"] = checked(transport, case, False)
+    return met
+
+
+@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("name", ["gloo", "overlap"])
+def test_averages_are_right(ranks: Ranks, name, world):
+    for met in ranks(world, _averages, name):
+        assert len(met) > 10
+        assert {key: wrong for key, wrong in met.items() if any(wrong)} == {}
+
+
+class Forgetful:
+    """Sums where an average was asked for; takes another root; leaves the last of many tensors out."""
+
+    def __init__(self, inner, world):
+        self.device, self._inner, self._world = inner.device, inner, world
+
+    def all_reduce(self, flat):
+        self._inner.all_reduce(flat)
+        flat.mul_(self._world)
+
+    def broadcast(self, flat, root):
+        self._inner.broadcast(flat, (root + 1) % self._world)
+
+    def reduce(self, flat, root):
+        self._inner.reduce(flat, (root + 1) % self._world)
+
+    def all_reduce_coalesced(self, flats):
+        self._inner.all_reduce_coalesced(flats[:-1])
+
+
+def _forgotten():
+    rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    transport = Forgetful(open_transport("gloo", CPU, "avg", "forgetful"), world)
+    asked = [("all_reduce", "flat"), ("all_reduce", "coalesced"), *((op, "flat") for op in ROOTED)]
+    return [checked(transport, case_of(*each, torch.float32, rank, world, redop="avg"), False, 1)[0] for each in asked]
+
+
+def test_what_a_transport_forgets_is_counted(ranks: Ranks):
+    (first, second) = ranks(2, _forgotten)
+    for averaged, coalesced in (first[:2], second[:2]):
+        assert averaged > 0.9 * COUNT
+        assert 0.9 * COUNT / 6 < coalesced <= COUNT / 6
+    assert (first[2] > 0.9 * COUNT) or (second[2] > 0.9 * COUNT)
+    assert first[3] == 0, "not the root: nothing is looked at"
+    assert second[3] > 0.4 * COUNT, "gloo leaves a half of the sum on a rank that is not its root"
 
 
 @pytest.mark.parametrize("world", [2, 3])
@@ -105,6 +167,14 @@ class OneBitOff:
         self._inner.all_to_all(send, recv)
         recv.view(-1)[self._at] += 1
 
+    def broadcast(self, flat, root):
+        self._inner.broadcast(flat, root)
+        flat[self._at] += 1
+
+    def reduce(self, flat, root):
+        self._inner.reduce(flat, root)
+        flat[self._at] += 1
+
 
 def _one_bit_off():
     rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -113,4 +183,8 @@ def _one_bit_off():
 
 
 def test_a_single_wrong_value_is_counted(ranks: Ranks):
-    assert ranks(2, _one_bit_off) == [[[1, 1]] * len(COLLECTIVES)] * 2
+    others, root = ranks(2, _one_bit_off)
+    assert root == [[1, 1]] * len(COLLECTIVES)
+    assert others == [[0, 0] if op == "reduce" else [1, 1] for op in COLLECTIVES], (
+        "a reduce has a result on its root only"
+    )

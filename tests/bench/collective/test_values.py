@@ -4,7 +4,7 @@ import random
 import pytest
 import torch
 
-from overlap.bench.collective.settings import DTYPES, REDOPS
+from overlap.bench.collective.names import DTYPES, REDOPS
 from overlap.bench.collective.values import Values, count_wrong, fill, poison
 
 CPU = torch.device("cpu")
@@ -33,8 +33,31 @@ def test_sums_are_exact_in_any_order(dtype, world):
 def test_each_reduction_gives_what_torch_gives(dtype, redop):
     values = Values(4, dtype, dtype, redop, 0)
     stacked = torch.stack(rows(values, 4, dtype))
-    wanted = {"sum": stacked.sum(0), "prod": stacked.prod(0), "min": stacked.amin(0), "max": stacked.amax(0)}[redop]
+    if redop == "avg" and not dtype.is_floating_point:
+        pytest.skip("settings refuse it")
+    wanted = {
+        "sum": stacked.sum(0),
+        "avg": stacked.sum(0) / 4,
+        "prod": stacked.prod(0),
+        "min": stacked.amin(0),
+        "max": stacked.amax(0),
+    }[redop]
     assert torch.equal(wanted.long(), values.reduced(0, COUNT, CPU))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize("world", [2, 3, 7, 49, 200])
+def test_averages_are_integers_however_they_are_taken(dtype, world):
+    """By a division of the exact sum, or as NCCL does by a factor of 1/n before."""
+    values = Values(world, dtype, dtype, "avg", random.randrange(1000))
+    parts = rows(values, world, dtype)
+    total, scaled = parts[0].clone(), parts[0] * torch.tensor(1 / world, dtype=dtype)
+    for part in parts[1:]:
+        total, scaled = total + part, scaled + part * torch.tensor(1 / world, dtype=dtype)
+    assert count_wrong(total / world, values.reduced, rounds=True) == 0
+    assert count_wrong(scaled, values.reduced, rounds=True) == 0
+    assert count_wrong(total / world + 1, values.reduced, rounds=True) == COUNT
+    assert values.of(0, 0, COUNT, CPU).unique().numel() > 1
 
 
 def test_a_sum_in_bf16_shows_where_fp32_was_asked_for():
