@@ -109,6 +109,16 @@ def at_end_of_backward(callback: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(callback)
 
 
+def current_backward() -> int:
+    """Number of the backward that runs in this thread, counting those within others; -1 outside of any."""
+    return torch._C._current_graph_task_id()
+
+
+def will_accumulate(leaf: Tensor) -> bool:
+    """Whether the running backward adds to the gradient of a leaf, or has done so."""
+    return torch._C._will_engine_execute_node(torch.autograd.graph.get_gradient_edge(leaf).node)
+
+
 def init_fake_process_group(world: int) -> None:
     """Be rank 0 of a default group of ``world`` ranks, none of which is there."""
     from torch.testing._internal.distributed.fake_pg import FakeStore  # registers the backend; loads a lot

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import torch
 
-from overlap import ops
+from overlap import _compat, ops
 from overlap.comm.collective import Communicator
 from overlap.comm.control import ControlChannel
 from overlap.comm.volume import Collective, wire_bytes
@@ -52,7 +52,7 @@ class Gradients:
         self.params: list[ShardedParam] = []
         self.ring: list[torch.Tensor] = []
         self._bucket_of: dict[int, int] = {}
-        self._buckets_of: dict[Flat, list[int]] = {}
+        self._backward = -1
         self.reducing = self.replicating = True
         self.late: set[int] = set()  # buckets that must leave once more
         self.take_in(units)
@@ -71,10 +71,6 @@ class Gradients:
         )
         self.params = [param for bucket in self.buckets for param in bucket.params]
         self._bucket_of = {id(param): n for n, bucket in enumerate(self.buckets) for param in bucket.params}
-        self._buckets_of = {}
-        for n, bucket in enumerate(self.buckets):
-            if len(bucket.stretches) == 1:
-                self._buckets_of.setdefault(bucket.stretches[0].flat, []).append(n)
         for flat in (flat for unit in units for flat in unit.flats if flat.key.trainable):
             _give_gradient(flat, options.grad_dtype)
         for param in self.params:
@@ -143,6 +139,7 @@ class Gradients:
         """
         self.reducing, self.replicating = reducing, replicating or self._replicas is None
         self.late.clear()
+        self._backward = _compat.current_backward()
         for bucket in self.buckets:
             bucket.packed = False
             bucket.forget_discarded()
@@ -168,10 +165,10 @@ class Gradients:
         param.used = True
         number = self._bucket_of[id(param)]
         bucket = self.buckets[number]
-        if bucket.packed:  # reentrant checkpointing brings a second gradient; one may come that nobody expected
-            self.late.add(number)
-            return None
         if param.arrived:
+            # Reentrant checkpointing can bring a gradient after its bucket has left.
+            if bucket.packed:
+                self.late.add(number)
             return None
         param.arrived = True
         bucket.missing -= 1
@@ -266,10 +263,16 @@ class Gradients:
         """Those of which nothing is trained in the backward that has been opened."""
         return [number for number, bucket in enumerate(self.buckets) if bucket.missing == 0]
 
-    def incomplete_buckets(self, unit: Unit) -> list[int]:
-        """Those of one unit alone that lack gradients."""
-        numbers = (number for flat in unit.flats for number in self._buckets_of.get(flat, ()))
-        return [number for number in numbers if self.buckets[number].missing]
+    def expects_more(self, number: int) -> bool:
+        """Whether a bucket lacks gradients that this backward brings; True where that cannot be told.
+
+        Autograd knows which nodes it will run. But of a backward within this one (reentrant checkpointing) it knows
+        those nodes alone.
+        """
+        if _compat.current_backward() != self._backward:
+            return True
+        lacking = (param.working for param in self.buckets[number].params if not param.arrived)
+        return any(each is not None and each.requires_grad and _compat.will_accumulate(each) for each in lacking)
 
     @property
     def any_used(self) -> bool:

@@ -13,7 +13,6 @@ As the code below meets it (call.py and hooks.py call it, schedule/executor.py c
 from __future__ import annotations
 
 import weakref
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -76,7 +75,6 @@ class Passes:
         self._forward: list[Unit] = []
         self._backward: list[Unit] = []
         self._suspended: list[Unit] = []
-        self._entries: Counter[int] = Counter()  # of forward, in this pass; by number of the unit
         self._end: weakref.ref[Callable[[], None]] | None = None
         self._mode = ("", 0, "")
 
@@ -96,7 +94,6 @@ class Passes:
         if not self._in_backward:
             if not self._forward:
                 self._begin_pass(unit, method)
-            self._entries.update(map(self.number_of, (*unit.lenders, unit)))
         elif unit.leaf and unit not in self._backward:
             self._suspend_leaves()
         for each in (*unit.lenders, unit):
@@ -173,7 +170,6 @@ class Passes:
             self._thaw(thawing)
         self.refresh()
         self._mode = ("train" if torch.is_grad_enabled() else "eval", self.number_of(entry), method)
-        self._entries.clear()
         self.ledger.begin(train=self._mode[0] == "train")
         if self.watch is not None:
             self.watch.next_step()
@@ -249,8 +245,7 @@ class Passes:
         if unit.leaf:
             # Autograd runs in the reverse order of forward, so the leaf before this one has ended. Its last gradient
             # would be too early a sign: frozen parameters may still be read for the gradient of its input.
-            for ended in self._leave_leaves():
-                self._excuse(ended)
+            self._leave_leaves()
         for each in (*unit.lenders, unit):
             if each not in self._backward:
                 self._check_graph(each, made)
@@ -295,10 +290,7 @@ class Passes:
         self._executor.open_backward(reduce=self.requires_gradient_sync, replicate=self.requires_all_reduce)
         self._gradients.open_backward(reducing=self.requires_gradient_sync, replicating=self.requires_all_reduce)
         for bucket in self._gradients.frozen_buckets:
-            self._executor.excuse(bucket)
-        for number, unit in enumerate(self._units):
-            if not self._entries[number]:
-                self._excuse(unit)
+            self._executor.expect_nothing(bucket)
         end = partial(self.finish_backward)
         self._end = weakref.ref(end)
         _compat.at_end_of_backward(end)
@@ -334,20 +326,9 @@ class Passes:
             partial(self._gradients.settle, self._control), self._executor.flush, self._gradients.options.timeout_s
         )
 
-    def _excuse(self, unit: Unit) -> None:
-        """A unit's backward has ended, or there is none: what has no gradient now gets none.
-
-        Unless the unit was called several times, of which the end of one backward says nothing.
-        """
-        if self._entries[self.number_of(unit)] <= 1:
-            for bucket in self._gradients.incomplete_buckets(unit):
-                self._executor.excuse(bucket)
-
-    def _leave_leaves(self) -> list[Unit]:
-        leaves = [unit for unit in self._backward if unit.leaf]
-        for unit in leaves:
+    def _leave_leaves(self) -> None:
+        for unit in [unit for unit in self._backward if unit.leaf]:
             self._leave(unit)
-        return leaves
 
     def _leave(self, unit: Unit) -> None:
         if unit in self._backward:

@@ -47,6 +47,7 @@ class Executor:
             trace: records compute and stalls; None records nothing.
             ranges: names module code for a profiler; None names nothing.
         """
+        self._bindings = bindings
         self._issuer = Issuer(bindings, compute, lanes, trace, ranges)
         self._reductions = Reductions(self._issuer)
         self.renew(spec)
@@ -110,6 +111,8 @@ class Executor:
             if not self._disturbs_nothing(position.unit):
                 self.plan = None
         if not planned:
+            if position.kind is Kind.BACKWARD:
+                self._let_go_without_plan()
             self._issue(Op(position.kind, position.unit, 0, (), f"{position.kind}:{position.unit}"))
         if position.kind in EXIT_OF_ENTRY:
             self._assure(position)
@@ -123,9 +126,9 @@ class Executor:
         """
         self._reductions.open(reduce=reduce, replicate=replicate)
 
-    def excuse(self, bucket: int) -> None:
-        """A bucket gets no more gradients in this backward, as it seems: it leaves with the one behind it."""
-        self._reductions.excuse(bucket)
+    def expect_nothing(self, bucket: int) -> None:
+        """A bucket gets no gradient in this backward: it leaves with the one behind it, which need not wait for it."""
+        self._reductions.complete(bucket)
 
     @property
     def holding(self) -> bool:
@@ -148,9 +151,6 @@ class Executor:
         """Reduce a bucket once more: gradients have reached it after it was packed."""
         self.departures += 1
         self._reductions.repeat(bucket)
-        if (position := Position(Kind.PACK, bucket)) in self.record:  # in the plan it comes last
-            self.record.remove(position)
-            self.record.append(position)
 
     def finish(self) -> None:
         """Let compute wait for the last reduction."""
@@ -225,7 +225,7 @@ class Executor:
         if found is None or (found > self._cursor and self._would_close_open_unit(found)):
             return False
         for op in self._track[self._cursor : found]:
-            self._reduce_overdue(op)
+            self._let_go_before(op)
             self._cursor += 1
             if op.kind is Kind.GATHER:
                 self._issue(op)
@@ -234,20 +234,32 @@ class Executor:
                 self._issuer.stand_in(op.records, self._issuer.latest)
                 self._skipped = True
                 self.departures += op.kind in EXIT_OF_ENTRY
-        self._reduce_overdue(self._track[found])
+        self._let_go_before(self._track[found])
         self._cursor = found + 1
         self._issue(self._track[found])
         return True
 
-    def _reduce_overdue(self, op: Op) -> None:
-        """Let buckets leave that the plan has before an op: what they lack does not come on this rank.
+    def _let_go_before(self, op: Op) -> None:
+        """Let buckets leave that the plan has before an op, if what they lack does not come on this rank.
 
         So a rank has issued everything planned before the place it has come to, and of two ranks the one that is
         further behind never waits for the other.
         """
         while (pack := self._reductions.next_pack) and self._numbers[pack.records] < self._numbers[op.records]:
-            self._reductions.take_next(incomplete=True)
-            self._reduce(pack.index)
+            if not self._let_go(pack.index):
+                return
+
+    def _let_go_without_plan(self) -> None:
+        """Likewise of those whose turn it is, as a unit's backward begins."""
+        while (bucket := self._reductions.next) is not None and self._let_go(bucket):
+            pass
+
+    def _let_go(self, bucket: int) -> bool:
+        if self._bindings.expects_more(bucket):
+            return False
+        self._reductions.take_next(incomplete=True)
+        self._reduce(bucket)
+        return True
 
     def _would_close_open_unit(self, found: int) -> bool:
         """Skipping an exit that has not happened would free a slot in use."""

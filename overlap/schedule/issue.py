@@ -17,6 +17,9 @@ class Bindings(Protocol):
     def job(self, op: Op) -> Job:
         """The work of one op."""
 
+    def expects_more(self, bucket: int) -> bool:
+        """Whether the running backward brings gradients that a bucket lacks."""
+
     def waited_for(self, event: str) -> str:
         """The unit or bucket that an event is about, for messages and stalls."""
 

@@ -2,8 +2,7 @@
 
 They follow the plan's order. When a bucket is complete depends on the rank, and it may leave before its place among
 compute, but never after: a reduction ends once all ranks have joined it, and a rank that waits for its end gathers
-nothing meanwhile. What lacks gradients when its place is passed (an expert without tokens) leaves without them. If they
-come after all, the bucket goes once more, and is waited for from then on.
+nothing meanwhile. What lacks gradients that do not come (of an expert without tokens) leaves without them.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ class Reductions:
         self._order: list[int] = []
         self._waiting: list[int] = []
         self._ready: set[int] = set()
-        self._patient: set[int] = set()  # buckets that had to go twice
         self._reduces = self._replicates = True
         self._ended: dict[int, Event] = {}  # buffer -> the end of its last reduction
         self.unplanned = False  # some were issued that no plan waits for
@@ -63,11 +61,6 @@ class Reductions:
         """All gradients of a bucket are there."""
         self._ready.add(bucket)
 
-    def excuse(self, bucket: int) -> None:
-        """A bucket will hardly get more gradients in this backward: those behind it need not wait for it."""
-        if bucket not in self._patient:
-            self._ready.add(bucket)
-
     def take_next(self, *, incomplete: bool = False) -> int | None:
         """The bucket whose turn it is, if its gradients are there (or ``incomplete`` ones may leave); it must then."""
         if self._waiting and (incomplete or self._waiting[0] in self._ready):
@@ -75,11 +68,14 @@ class Reductions:
         return None
 
     @property
+    def next(self) -> int | None:
+        """The bucket whose turn it is."""
+        return self._waiting[0] if self._waiting else None
+
+    @property
     def next_pack(self) -> Op | None:
-        """What the plan packs the next bucket with; None for one that is to be waited for."""
-        if not self._waiting or self._waiting[0] in self._patient:
-            return None
-        return self._packs.get(self._waiting[0])
+        """What the plan packs that bucket with."""
+        return self._packs.get(self._waiting[0]) if self._waiting else None
 
     def planned_pack(self, bucket: int) -> Op | None:
         """What the plan packs a bucket with."""
@@ -87,7 +83,6 @@ class Reductions:
 
     def repeat(self, bucket: int) -> None:
         """Reduce a bucket once more: gradients have reached it after it was packed."""
-        self._patient.add(bucket)
         self._packs.pop(bucket, None)
         self.reduce(bucket)
         # The plan's end waits for the plan's last reduction, which this one comes after.

@@ -48,11 +48,15 @@ WRONG_UNITS: tuple[tuple[Any, tuple[str, ...]], ...] = (
     ("layers.*", ("unit", "layers.*", "Block")),
     (1, ("unit", "at least one module", "1")),
     (0, ("unit", "positive size", "0")),
-    ([Block], ("unit", "module class", "Block")),
+    ([Block, "layers.*"], ("unit", "at least one module", "layers.*", "Block")),
+    ([], ("unit", "module class", "[]")),
+    ({Block}, ("unit", "module class", "Block")),
 )
 
 
-@pytest.mark.parametrize(("unit", "words"), WRONG_UNITS, ids=["class", "pattern", "too small", "zero", "list"])
+@pytest.mark.parametrize(
+    ("unit", "words"), WRONG_UNITS, ids=["class", "pattern", "too small", "zero", "one of a list", "empty", "set"]
+)
 def test_a_unit_rule_that_selects_nothing_is_refused(unit: Any, words: tuple[str, ...]) -> None:
     with clear_error(overlap.ConfigError, *words):
         overlap.shard(seeded(), unit=unit)

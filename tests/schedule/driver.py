@@ -32,6 +32,7 @@ class Memory:
         self.submitted: list[Op] = []
         self.done: list[str] = []
         self.reduced: list[int] = []
+        self.unused: set[int] = set()  # buckets that get no gradient in any backward
 
     # -- what the executor asks for --------------------------------------------------------------------------
 
@@ -43,6 +44,9 @@ class Memory:
             self.gpu.launch(lambda: self.done.append(op.records))
 
         return Job(op.records, str(op.kind), "", op.bytes, run)
+
+    def expects_more(self, bucket: int) -> bool:
+        return bucket not in self.unused
 
     def waited_for(self, event: str) -> str:
         return event

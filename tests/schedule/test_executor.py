@@ -75,6 +75,34 @@ def test_reductions_leave_in_plan_order_however_buckets_complete(model: Model):
     assert issued == [[], [], [0, 1, 2], [0, 1, 2], [0, 1, 2, 3, 4]]
 
 
+@pytest.mark.parametrize("unused", [{0}, {1}, {2, 3}, {0, 1, 2}, {1, 3, 4}])
+def test_a_rank_that_lacks_gradients_issues_the_collectives_of_the_others_at_their_places(unused: set[int]):
+    model = chain(6, prefetch=1)
+    plan = plan_of(model)
+    driver = Driver(model.spec)
+    driver.memory.unused = unused
+    ops = driver.run([at for at in step(model) if at.kind is not Kind.PACK or at.unit not in unused], plan)
+    collectives = [op for op in ops if op.kind in (Kind.GATHER, Kind.REDUCE)]
+    assert collectives == [op for op in plan.ops if op.kind in (Kind.GATHER, Kind.REDUCE)]
+    driver.gpu.drain()
+
+
+def test_without_a_plan_too_nothing_waits_for_gradients_that_do_not_come():
+    model = chain(6, prefetch=1)
+    driver = Driver(model.spec)
+    driver.memory.unused = {0}
+    positions = [position for position in step(model) if position != Position(Kind.PACK, 0)]
+    driver.executor.begin(None, range(len(model.spec.buckets)), stale=True)
+    third = [n for n, position in enumerate(positions) if position.kind is Kind.BACKWARD][2]
+    first = next(n for n, position in enumerate(positions) if position.kind is Kind.BACKWARD)
+    for position in positions[:first]:
+        driver.executor.reach(position)
+    driver.executor.open_backward(reduce=True)
+    for position in positions[first : third + 1]:
+        driver.executor.ready(position.unit) if position.kind is Kind.PACK else driver.executor.reach(position)
+    assert 0 in [op.index for op in driver.memory.submitted if op.kind is Kind.REDUCE]
+
+
 def test_without_a_plan_they_leave_in_the_order_given(model: Model):
     driver = Driver(model.spec)
     driver.executor.begin(None, [3, 1, 0, 2, 4], stale=True)
