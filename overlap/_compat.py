@@ -246,8 +246,8 @@ def profile_all_threads() -> Any:
     return _ExperimentalConfig(profile_all_threads=True)
 
 
-def nvtx_domain(name: str) -> Any:
-    """The NVTX domain of that name, whatever the tool answers to whether it is enabled.
+def nvtx_domain(name: str | None) -> Any:
+    """The NVTX domain of that name (None: the default one), whatever the tool answers to whether it is enabled.
 
     ``nvtx`` (0.2.12 to 0.2.17) asks and, told no, hands out a stand-in that does nothing. Nsight Systems 2022.4 and
     2023.4 always say no, and record what they are sent all the same.
