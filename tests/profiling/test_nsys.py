@@ -117,7 +117,9 @@ def test_an_old_version_without_a_column(export, monkeypatch):
 
 
 def test_what_is_no_export_is_refused(export, tmp_path):
-    with pytest.raises(ConfigError, match=r"e.sqlite must hold kernels or copies of a device, but got none"):
+    with pytest.raises(
+        ConfigError, match=r"e.sqlite must hold kernels or copies of a device, or ranges of overlap .*, but got neither"
+    ):
         read_nsys(export(StringIds=[]), classifier())
     text = tmp_path / "t.sqlite"
     text.write_text("hello " * 100)
