@@ -20,7 +20,7 @@ from overlap.schedule.lanes import DONE, Event, Job, Watch, labelled_for, refuse
 @cache
 def stall(unit: str) -> Scope:
     """Around a wait of the caller's thread: the range of the module it happens in would count it as compute."""
-    return Scope("compute", unit, phase="stall")
+    return Scope("host", unit, phase="stall")
 
 
 class HostClock:
