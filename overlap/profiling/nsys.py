@@ -9,6 +9,7 @@ from overlap.profiling.classify import Classifier
 from overlap.profiling.messages import message_of
 from overlap.profiling.nesting import HostEvent, enclosing
 from overlap.profiling.nsys_lanes import read_lanes
+from overlap.profiling.nsys_marks import ranks_of
 from overlap.profiling.nsys_tables import DeviceRow, opened
 from overlap.profiling.recording import (
     COMMUNICATION,
@@ -36,9 +37,8 @@ def read_nsys(path: str | Path, classifier: Classifier) -> list[Recording]:
     processes = sorted({row.process for row in rows}, key=lambda process: (process.device, process.pid))
     notes = _notes(rows, launches, ranges)
     recordings = []
-    for number, process in enumerate(processes):
+    for rank, process in zip(ranks_of([process.pid for process in processes], ranks), processes, strict=True):
         own = [row for row in rows if row.process == process]
-        rank = ranks.get(process.pid, number)
         recordings.append(_recording(rank, own, launches, ranges, classifier, str(path), notes))
     return recordings
 

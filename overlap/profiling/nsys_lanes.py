@@ -10,6 +10,7 @@ from overlap.profiling.attribution import OUR_MARK
 from overlap.profiling.classify import Classifier
 from overlap.profiling.messages import LANE_COLLECTIVES
 from overlap.profiling.nesting import HostEvent, innermost
+from overlap.profiling.nsys_marks import ranks_of
 from overlap.profiling.nsys_tables import process_of
 from overlap.profiling.recording import (
     COMMUNICATION,
@@ -42,18 +43,18 @@ def read_lanes(
     Args:
         ranges: of all processes.
         steps: those of them that mark steps.
-        ranks: by process, where it said so; the others are numbered in order of their ids.
+        ranks: by process, where it said so.
         classifier: tells which ranges communicate.
         source: the file.
     """
     ours = [event for event in ranges if event.name.startswith(OUR_MARK)]
     processes = sorted({process_of(event.thread) for event in ours})
-    found = []
-    for number, process in enumerate(processes):
-        own = [piece for piece in innermost(ours) if process_of(piece.thread) == process]
+    pieces, found = innermost(ours), []
+    for rank, process in zip(ranks_of(processes, ranks), processes, strict=True):
+        own = [piece for piece in pieces if process_of(piece.thread) == process]
         found.append(
             Recording(
-                rank=ranks.get(process, number),
+                rank=rank,
                 source=source,
                 activities=chronological(_activity(piece, classifier) for piece in own),
                 steps=_of(process, steps),

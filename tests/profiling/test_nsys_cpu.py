@@ -70,14 +70,14 @@ def test_the_sql_recipe_says_the_same(export):
         assert ratio == pytest.approx(totals.ratio, abs=5.1e-4)
 
 
-def test_a_gather_on_one_rank_moves_nothing_and_a_silent_process_gets_a_number():
+def test_a_gather_on_one_rank_moves_nothing_and_other_domains_are_not_ours():
     def event(process: int, name: str, start: int, end: int, size: int) -> HostEvent:
         return HostEvent(name, str((process << 24) + 1), start, end, {"payload": size})
 
     ranges = [event(7, "overlap:gather", 0, 5, 0), event(8, "overlap:gather", 0, 5, 64), event(9, "other", 0, 5, 0)]
-    silent, said = read_lanes(ranges, [], {8 << 24: 5}, classifier(), "")
-    assert (silent.rank, [one.category for one in silent.activities]) == (0, [OTHER])
-    assert (said.rank, [one.category for one in said.activities]) == (5, [COMMUNICATION])
+    first, second = read_lanes(ranges, [], {7 << 24: 4, 8 << 24: 3}, classifier(), "")
+    assert (first.rank, [one.category for one in first.activities]) == (4, [OTHER])
+    assert (second.rank, [one.category for one in second.activities]) == (3, [COMMUNICATION])
 
 
 def test_where_cuda_was_called_ranges_are_not_taken_for_work(tmp_path):
