@@ -153,6 +153,11 @@ def shared_memory_mode_from_env() -> str:
     return os.environ.get("OVERLAP_SHARED_MEMORY", "auto").lower()
 
 
+def nvtx_tool_attached() -> bool:
+    """``NVTX_INJECTION64_PATH``: whether a tool such as Nsight Systems listens to this process."""
+    return bool(os.environ.get("NVTX_INJECTION64_PATH"))
+
+
 def _nearest(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
     return f"did you mean {near[0]!r}?"

@@ -10,7 +10,7 @@ lane nests its own.
 
 from functools import cache
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from overlap.errors import ConfigError, message
 
@@ -133,6 +133,15 @@ def _attached_domain() -> _Domain | None:
         import nvtx
     except ImportError:
         return None
-    domain = nvtx.get_domain(DOMAIN)
-    # Without a tool nvtx hands out a stand-in that does nothing; our own "off" is cheaper.
-    return domain if isinstance(domain, nvtx.Domain) else None
+    from overlap.config import nvtx_tool_attached  # late: a profiler prepares us while torch is being imported
+
+    domain: _Domain | None = nvtx.get_domain(DOMAIN)
+    if not isinstance(domain, nvtx.Domain):  # a stand-in that does nothing; our own "off" is cheaper
+        domain = _denied_domain() if nvtx_tool_attached() else None
+    return domain
+
+
+def _denied_domain() -> _Domain:
+    from overlap._compat import nvtx_domain
+
+    return cast("_Domain", nvtx_domain(DOMAIN))

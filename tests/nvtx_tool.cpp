@@ -1,5 +1,6 @@
 // A tool that NVTX loads into a process (NVTX_INJECTION64_PATH) and that prints what reaches it, one event per
 // line. It stands in for Nsight Systems in test_nvtx.py. The constants and layouts are those of the NVTX 3 ABI.
+// Built with -DDENIES_DOMAINS it says, as Nsight Systems 2022.4 and 2023.4 do, that no domain is enabled.
 
 #include <cstddef>
 #include <cstdint>
@@ -62,3 +63,24 @@ extern "C" int InitializeInjectionNvtx2(const void* (*get_export_table)(uint32_t
     *table[kRangePop] = reinterpret_cast<Function>(pop);
     return 1;
 }
+
+#ifdef DENIES_DOMAINS
+struct ExtensionSegment {
+    size_t id, slot_count;
+    intptr_t* slots;
+};
+
+struct ExtensionModule {
+    uint16_t nvtx_version, struct_size, module, compatible;
+    size_t segment_count;
+    ExtensionSegment* segments;
+};
+
+enum { kDomainIsEnabled = 7 };
+
+extern "C" int InitializeInjectionNvtxExtension(ExtensionModule* module) {
+    auto* denied = +[](const char*) -> uint8_t { return 0; };
+    module->segments[0].slots[kDomainIsEnabled] = reinterpret_cast<intptr_t>(denied);
+    return 1;
+}
+#endif

@@ -50,7 +50,7 @@ ENVIRONMENT_ALLOWED = {
     "overlap.demo.environment": "the ranks that a launcher has started, before there are options",
     "overlap.record.command": "tells the processes it starts what to record",
     "overlap.record.recorder": "reads it there",
-    "overlap.record.torch_tool": "the rank that a launcher gave, where torch.distributed is not used",
+    "overlap.record.rank": "the rank that a launcher gave, where torch.distributed is not used",
     "overlap.record.site.sitecustomize": "runs before anything of ours can be imported",
     "overlap.demo.launch": "sets the threads of the ranks it starts",
 }

@@ -151,15 +151,15 @@ for _ in range(2):
 """
 
 
-@pytest.fixture(scope="module")
-def tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=[[], ["-DDENIES_DOMAINS"]], ids=["willing", "denying"])
+def tool(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("nvtx")
     compiler = shutil.which("c++") or shutil.which("g++")
     if compiler is None or not sys.platform.startswith("linux"):
         pytest.skip("needs a C++ compiler to build the tool, and Linux to inject it")
     library = tmp_path_factory.mktemp("nvtx") / "libtool.so"
     source = Path(__file__).with_name("nvtx_tool.cpp")
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    subprocess.run([compiler, *request.param, "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
     return library
 
 

@@ -54,3 +54,38 @@ def _sweep(events: Sequence[HostEvent], asked: Sequence[tuple[int, int]], answer
             following += 1
         still = [event for event in still if event.end_ns > at_ns]
         answers[place] = tuple(still)
+
+
+def innermost(events: Iterable[HostEvent]) -> list[HostEvent]:
+    """Nested events cut into pieces, so that each moment of a thread belongs to the innermost one alone."""
+    pieces: list[HostEvent] = []
+    by_thread: dict[str, list[HostEvent]] = defaultdict(list)
+    for event in events:
+        by_thread[event.thread].append(event)
+    for own in by_thread.values():
+        _cut(sorted(own, key=lambda event: (event.start_ns, -event.end_ns)), pieces)
+    return pieces
+
+
+def _cut(events: Sequence[HostEvent], pieces: list[HostEvent]) -> None:
+    still: list[HostEvent] = []
+    at_ns = 0
+
+    def advance(to_ns: int) -> None:
+        """Give the time from the last border to this one to whoever was innermost, and close what has ended."""
+        nonlocal at_ns
+        while still:
+            until_ns = min(to_ns, still[-1].end_ns)
+            if until_ns > at_ns:
+                name, thread, _, _, args = still[-1]
+                pieces.append(HostEvent(name, thread, at_ns, until_ns, args))
+                at_ns = until_ns
+            if still[-1].end_ns > to_ns:
+                break
+            still.pop()
+        at_ns = max(at_ns, to_ns)
+
+    for event in events:
+        advance(event.start_ns)
+        still.append(event)
+    advance(max((event.end_ns for event in events), default=0))

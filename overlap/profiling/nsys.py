@@ -8,6 +8,8 @@ from overlap.profiling.attribution import unit_and_phase
 from overlap.profiling.classify import Classifier
 from overlap.profiling.messages import message_of
 from overlap.profiling.nesting import HostEvent, enclosing
+from overlap.profiling.nsys_lanes import read_lanes
+from overlap.profiling.nsys_marks import ranks_of
 from overlap.profiling.nsys_tables import DeviceRow, opened
 from overlap.profiling.recording import (
     COMMUNICATION,
@@ -27,19 +29,35 @@ _BLOCKING = ("Synchronize", "cudaMemcpy_v", "cuStreamWaitValue")
 
 
 def read_nsys(path: str | Path, classifier: Classifier) -> list[Recording]:
-    """Read an export. Ranks are numbered by device, then process: the export does not name them."""
+    """Read an export. Processes that do not say their rank are numbered by device, then process."""
     with opened(path) as export:
-        rows, launches, ranges = list(export.device_rows()), export.launches(), export.ranges()
+        rows, launches, ranges, ranks = list(export.device_rows()), export.launches(), export.ranges(), export.ranks()
     if not rows:
-        cure = "capture with `nsys profile -t cuda,nvtx`"
-        raise ConfigError(message(Path(path).name, "hold kernels or copies of a device", "none", cure))
+        return _without_a_device(path, launches, ranges, ranks, classifier)
     processes = sorted({row.process for row in rows}, key=lambda process: (process.device, process.pid))
     notes = _notes(rows, launches, ranges)
     recordings = []
-    for rank, process in enumerate(processes):
+    for rank, process in zip(ranks_of([process.pid for process in processes], ranks), processes, strict=True):
         own = [row for row in rows if row.process == process]
         recordings.append(_recording(rank, own, launches, ranges, classifier, str(path), notes))
     return recordings
+
+
+def _without_a_device(
+    path: str | Path,
+    launches: dict[tuple[int, int], HostEvent],
+    ranges: Sequence[HostEvent],
+    ranks: dict[int, int],
+    classifier: Classifier,
+) -> list[Recording]:
+    """Where CUDA was called, a range says when work was launched, not how long it took."""
+    steps = [one for one in ranges if one.name.startswith(_STEP_MARKS)]
+    found = [] if launches else read_lanes(ranges, steps, ranks, classifier, str(path))
+    if not found:
+        cure = "capture with `nsys profile -t cuda,nvtx`; without CUDA record with `overlap profile --tool torch`"
+        rule = "hold kernels or copies of a device, or ranges of overlap on the CPU"
+        raise ConfigError(message(Path(path).name, rule, "neither", cure))
+    return found
 
 
 def _recording(

@@ -13,11 +13,18 @@ from typing import NamedTuple
 
 from overlap.errors import ConfigError, message
 from overlap.profiling.nesting import HostEvent
+from overlap.profiling.nsys_marks import rank_of_mark
 
 _PID_MASK = ~0xFFFFFF
 """A global thread id with its low 24 bits, the thread, cleared is the global process id."""
-_PUSH_POP, _START_END, _DOMAIN_NAME = 59, 60, 75
+_MARK, _PUSH_POP, _START_END, _DOMAIN_NAME = 34, 59, 60, 75
+_PAYLOADS = ("int64Value", "uint64Value", "int32Value", "uint32Value")
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP", 11: "Unified HtoD", 12: "Unified DtoH"}
+
+
+def process_of(thread: str) -> int:
+    """The global process id of a thread of a ``HostEvent``."""
+    return int(thread) & _PID_MASK
 
 
 class Process(NamedTuple):
@@ -71,13 +78,25 @@ class Export:
         """Closed NVTX ranges; those of a named domain carry it as prefix, ``overlap:gather blocks.3``."""
         domains = self._domains()
         found = []
-        for start, end, kind, text, text_id, tid, domain in self._rows(
-            "NVTX_EVENTS", "start", "end", "eventType", "text", "textId", "globalTid", "domainId"
+        for start, end, kind, text, text_id, tid, domain, *payload in self._rows(
+            "NVTX_EVENTS", "start", "end", "eventType", "text", "textId", "globalTid", "domainId", *_PAYLOADS
         ):
             if kind in (_PUSH_POP, _START_END) and end is not None and tid is not None:
                 name = text if text is not None else self._strings.get(text_id, "")
                 prefix = domains.get((tid & _PID_MASK, domain))
-                found.append(HostEvent(f"{prefix}:{name}" if prefix else name, str(tid), start, end, {}))
+                value = next((value for value in payload if value is not None), None)
+                args = {} if value is None else {"payload": value}
+                found.append(HostEvent(f"{prefix}:{name}" if prefix else name, str(tid), start, end, args))
+        return found
+
+    def ranks(self) -> dict[int, int]:
+        """Rank by global pid, of processes that said theirs."""
+        found = {}
+        for kind, text, text_id, tid in self._rows("NVTX_EVENTS", "eventType", "text", "textId", "globalTid"):
+            if kind == _MARK:
+                rank = rank_of_mark(text if text is not None else self._strings.get(text_id, ""))
+                if rank is not None:
+                    found[tid & _PID_MASK] = rank
         return found
 
     def _domains(self) -> dict[tuple[int, int], str]:

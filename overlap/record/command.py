@@ -2,11 +2,14 @@
 
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import torch
+
 from overlap.errors import ConfigError, StateError, message
+from overlap.profiling.nsys_marks import CAPTURE_DOMAIN, CAPTURE_RANGE
+from overlap.record.child import run_to_its_end
 from overlap.record.settings import VARIABLE, Orders, ProfileSettings
 
 _SITE = Path(__file__).parent / "site"
@@ -17,12 +20,14 @@ CAPTURE = (
     "--sample=none",
     "--cpuctxsw=none",
     "--cuda-graph-trace=node",
-    "--capture-range=cudaProfilerApi",
     "--capture-range-end=stop",
     "--export=sqlite",
     "--force-overwrite=true",
 )
 """Our capture settings: what reports need, and nothing that slows a step (no sampling, no OS calls)."""
+BEGUN_BY_CUDA = ("--capture-range=cudaProfilerApi",)
+BEGUN_BY_NVTX = ("--capture-range=nvtx", f"--nvtx-capture={CAPTURE_RANGE}@{CAPTURE_DOMAIN}")
+"""When to capture: from what one rank says (``nsys_tool``) on."""
 
 
 def record(command: Sequence[str], settings: ProfileSettings) -> Path:
@@ -31,14 +36,17 @@ def record(command: Sequence[str], settings: ProfileSettings) -> Path:
     Raises:
         StateError: if the program fails, or ends before anything was recorded.
     """
-    tool, out = _tool(settings), _empty_folder(Path(settings.out))
-    orders = Orders.of(settings, tool)
-    whole = [*CAPTURE, f"--output={out / 'capture'}", *command] if tool == "nsys" else list(command)
+    cuda = torch.cuda.is_available()
+    tool, out = _tool(settings, cuda), _empty_folder(Path(settings.out))
+    orders = Orders.of(settings, tool, cuda)
+    nsys = [*CAPTURE, *(BEGUN_BY_CUDA if cuda else BEGUN_BY_NVTX), f"--output={out / 'capture'}"]
+    whole = [*(nsys if tool == "nsys" else ()), *command]
+    if shutil.which(command[0]) is None:  # nsys would say so in its own words, and with a status like any other
+        raise _not_runnable(command[0], "nothing of that name")
     try:
-        status = subprocess.run(whole, env=_environment(orders), check=False).returncode
+        status = run_to_its_end(whole, _environment(orders))
     except OSError as error:
-        cure = "write it behind `--` as in a shell"
-        raise ConfigError(message("command", "be runnable", f"{command[0]} ({error.strerror})", cure)) from error
+        raise _not_runnable(command[0], str(error.strerror)) from error
     if status:
         cure = "see its output; without `overlap profile --` it should run through"
         raise StateError(message(f"{command[0]}", "end with status 0", status, cure))
@@ -48,13 +56,17 @@ def record(command: Sequence[str], settings: ProfileSettings) -> Path:
     return out
 
 
-def _tool(settings: ProfileSettings) -> str:
+def _not_runnable(program: str, why: str) -> ConfigError:
+    return ConfigError(message("command", "be runnable", f"{program} ({why})", "write it behind `--` as in a shell"))
+
+
+def _tool(settings: ProfileSettings, cuda: bool) -> str:
     there = shutil.which("nsys") is not None
     if settings.tool == "nsys" and not there:
         cure = "install Nsight Systems, or use --tool torch"
         raise ConfigError(message("nsys", "be on the PATH", "nothing of that name", cure))
     if settings.tool == "auto":
-        return "nsys" if there else "torch"
+        return "nsys" if there and cuda else "torch"
     return settings.tool
 
 

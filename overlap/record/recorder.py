@@ -72,9 +72,9 @@ def prepare(optimizers: ModuleType) -> None:
 def start(orders: Orders) -> Recording:
     """Start the tool; imported late, for preparing happens while torch is being imported."""
     if orders.tool == "nsys":
-        from overlap.record.nsys_tool import NsysRecording
+        from overlap.record.nsys_tool import CudaMarks, NsysRecording, NvtxMarks
 
-        return NsysRecording()
+        return NsysRecording(CudaMarks() if orders.cuda else NvtxMarks())
     from overlap.record.torch_tool import TorchRecording
 
     return TorchRecording(orders.out)

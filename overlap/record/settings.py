@@ -18,7 +18,7 @@ class ProfileSettings:
     out: str
     """Folder for the recording; one trace per rank."""
     tool: str = "auto"
-    """auto: nsys where it is installed, else torch.profiler."""
+    """auto: nsys where it is installed and there is CUDA, else torch.profiler, which sees more of a CPU."""
     skip: int = 3
     """Optimizer steps before recording starts: compilation, warm-up, plans."""
     steps: int = 5
@@ -40,6 +40,8 @@ class Orders:
 
     tool: str
     """nsys or torch."""
+    cuda: bool
+    """Whether this machine has CUDA: by it nsys is told when to capture."""
     out: str
     skip: int
     steps: int
@@ -47,10 +49,10 @@ class Orders:
     """Folder from which ``overlap`` can be imported."""
 
     @classmethod
-    def of(cls, settings: ProfileSettings, tool: str) -> "Orders":
+    def of(cls, settings: ProfileSettings, tool: str, cuda: bool) -> "Orders":
         """The orders for a tool."""
         out, home = str(Path(settings.out).resolve()), str(Path(__file__).parents[2])
-        return cls(tool=tool, out=out, skip=settings.skip, steps=settings.steps, home=home)
+        return cls(tool=tool, cuda=cuda, out=out, skip=settings.skip, steps=settings.steps, home=home)
 
     def to_text(self) -> str:
         """As the environment variable has it."""

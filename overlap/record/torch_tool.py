@@ -1,20 +1,18 @@
 """torch.profiler in one rank: a gzipped Chrome trace in the folder of the recording."""
 
-import os
 from pathlib import Path
 
-import torch.distributed as dist
 from torch.profiler import ProfilerAction, profile, supported_activities
 
 from overlap._compat import profile_all_threads
+from overlap.record.rank import rank_of_process
 
 
 class TorchRecording:
     """Records from construction on; modules are named, so that kernels can be given to them."""
 
     def __init__(self, out: str) -> None:
-        rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else int(os.environ.get("RANK", "0"))
-        self._file = Path(out) / f"rank{rank}.json.gz"
+        self._file = Path(out) / f"rank{rank_of_process()}.json.gz"
         self._profile = profile(
             activities=supported_activities(),  # type: ignore[no-untyped-call]
             schedule=lambda _: ProfilerAction.RECORD,

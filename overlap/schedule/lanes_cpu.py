@@ -9,10 +9,18 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from overlap.comm.calls import interrupt_calls
+from overlap.nvtx import Scope
 from overlap.schedule.events_cpu import GRACE_S, HostEvent, wait_host
 from overlap.schedule.lanes import DONE, Event, Job, Watch, labelled_for, refuse_closed, run_marked
+
+
+@cache
+def stall(unit: str) -> Scope:
+    """Around a wait of the caller's thread: the range of the module it happens in would count it as compute."""
+    return Scope("host", unit, phase="stall")
 
 
 class HostClock:
@@ -149,9 +157,12 @@ class HostComputeLane(InlineLane):
 
     def wait(self, event: Event, label: str) -> bool:
         """Block until the event is true; True unless it already was."""
-        waited = not event.done()
-        wait_host(event, self._timeout_s, label)
-        return waited
+        if event.done():
+            wait_host(event, self._timeout_s, label)  # raises what failed it
+            return False
+        with stall(label):
+            wait_host(event, self._timeout_s, label)
+        return True
 
     def enter(self) -> None:
         """Submitted work has already run."""

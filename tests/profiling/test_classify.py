@@ -14,16 +14,6 @@ NAMES = [
     ("ncclSymkDevKernel_ReduceScatter_LDMC_sum_bf16", "NCCL"),
     ("gloo:all_gather", "gloo"),
     ("overlap:gather blocks.3", "overlap"),
-    ("void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)", "DeepEP"),
-    ("void deep_ep::internode_ll::combine<true, 7168, 9>(void*, void*)", "DeepEP"),
-    ("nvshmemi_transfer_on_stream_kernel", "NVSHMEM"),
-    ("void multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*, unsigned long)", "symmetric memory"),
-    ("void one_shot_all_reduce_kernel<float, 16, 8>(float**)", "symmetric memory"),
-    ("void multimem_one_shot_all_reduce_kernel<float, 16>(float*, float*, unsigned long)", "symmetric memory"),
-    ("barrier_kernel(unsigned int**, int, int, int, unsigned long)", "symmetric memory"),
-    ("void exchangeSplitAndOffset_2d<true>(long*, long*, int, int, unsigned long, bool)", "symmetric memory"),
-    ("void alltoall_on_stream_kernel<int, (threadgroup_t)2>(int, int*, int const*)", "NVSHMEM"),
-    ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(RankData*)", "custom all-reduce"),
 ]
 COMPUTES = [
     "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn",

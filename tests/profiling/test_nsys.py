@@ -77,6 +77,15 @@ def test_ranks_names_launches_and_ranges(export):
     assert first.notes == ()
 
 
+@pytest.mark.parametrize(
+    ("said", "expected"), [({PID_A: 6, PID_B: 2}, [6, 2]), ({PID_A: 6}, [0, 1]), ({PID_A: 6, PID_B: 6}, [0, 1])]
+)
+def test_ranks_are_what_processes_said_where_all_did(export, said, expected):
+    marks = [(0, None, 34, f"overlap:rank {rank}", None, pid + 5, 0) for pid, rank in said.items()]
+    path = export(StringIds=list(STRINGS.items()), CUPTI_ACTIVITY_KIND_KERNEL=KERNELS, NVTX_EVENTS=marks)
+    assert [one.rank for one in read_nsys(path, classifier())] == expected
+
+
 def test_copies_and_memsets(export):
     path = export(
         CUPTI_ACTIVITY_KIND_MEMCPY=[(1, 5, 0, 7, 1, PID_A, 64, 10), (5, 6, 0, 7, 2, PID_A, 64, 1)],
@@ -117,7 +126,9 @@ def test_an_old_version_without_a_column(export, monkeypatch):
 
 
 def test_what_is_no_export_is_refused(export, tmp_path):
-    with pytest.raises(ConfigError, match=r"e.sqlite must hold kernels or copies of a device, but got none"):
+    with pytest.raises(
+        ConfigError, match=r"e.sqlite must hold kernels or copies of a device, or ranges of overlap .*, but got neither"
+    ):
         read_nsys(export(StringIds=[]), classifier())
     text = tmp_path / "t.sqlite"
     text.write_text("hello " * 100)

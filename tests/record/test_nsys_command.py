@@ -6,9 +6,10 @@ import stat
 import sys
 
 import pytest
+import torch
 
-from overlap.errors import ConfigError
-from overlap.record.command import CAPTURE, record
+from overlap.errors import ConfigError, StateError
+from overlap.record.command import BEGUN_BY_CUDA, BEGUN_BY_NVTX, CAPTURE, record
 from overlap.record.settings import ProfileSettings
 
 STAND_IN = """#!{python}
@@ -29,13 +30,30 @@ def nsys(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
 
-@pytest.mark.parametrize("tool", ["auto", "nsys"])
-def test_nsys_is_taken_where_it_is_there(nsys, tmp_path, tool):
-    out = record(["python", "train.py", "--lr=1"], ProfileSettings(out=str(tmp_path / "out"), tool=tool, steps=4))
+def with_cuda(monkeypatch, there):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+
+
+PROGRAM = [sys.executable, "-c", "pass", "--lr=1"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "cuda", "begun"),
+    [("auto", True, BEGUN_BY_CUDA), ("nsys", True, BEGUN_BY_CUDA), ("nsys", False, BEGUN_BY_NVTX)],
+)
+def test_nsys_wraps_the_program(nsys, tmp_path, monkeypatch, tool, cuda, begun):
+    with_cuda(monkeypatch, cuda)
+    out = record(PROGRAM, ProfileSettings(out=str(tmp_path / "out"), tool=tool, steps=4))
     written = json.loads((out / "capture.sqlite").read_text())
-    assert written["argv"] == [*CAPTURE[1:], f"--output={out / 'capture'}", "python", "train.py", "--lr=1"]
+    assert written["argv"] == [*CAPTURE[1:], *begun, f"--output={out / 'capture'}", *PROGRAM]
     orders = json.loads(written["orders"])
-    assert (orders["tool"], orders["skip"], orders["steps"]) == ("nsys", 3, 4)
+    assert (orders["tool"], orders["cuda"], orders["skip"], orders["steps"]) == ("nsys", cuda, 3, 4)
+
+
+def test_without_cuda_the_choice_is_torch(nsys, tmp_path, monkeypatch):
+    with_cuda(monkeypatch, False)
+    with pytest.raises(StateError, match="program must step an optimizer"):
+        record(PROGRAM, ProfileSettings(out=str(tmp_path / "out")))
 
 
 def test_nsys_that_is_not_there_is_said(tmp_path, monkeypatch):
@@ -44,6 +62,7 @@ def test_nsys_that_is_not_there_is_said(tmp_path, monkeypatch):
         record(["true"], ProfileSettings(out=str(tmp_path / "out"), tool="nsys"))
 
 
-def test_a_command_that_is_not_there_is_said(tmp_path):
+@pytest.mark.parametrize("tool", ["nsys", "torch"])
+def test_a_command_that_is_not_there_is_said(nsys, tmp_path, tool):
     with pytest.raises(ConfigError, match="command must be runnable, but got no-such-program"):
-        record(["no-such-program"], ProfileSettings(out=str(tmp_path / "out"), tool="torch"))
+        record(["no-such-program"], ProfileSettings(out=str(tmp_path / "out"), tool=tool))

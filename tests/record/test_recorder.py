@@ -34,7 +34,7 @@ def log(monkeypatch):
 
 
 def recorder(skip=2, steps=3):
-    return Recorder(Orders(tool="torch", out="", skip=skip, steps=steps, home=""))
+    return Recorder(Orders(tool="torch", cuda=False, out="", skip=skip, steps=steps, home=""))
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(1, []), (2, ["start"]), (4, ["start", "step", "step"])])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from schedule.lane_contract import CHECKS, Spans, Subject, job
 
+from overlap import nvtx
 from overlap.errors import DesyncError, StateError
 from overlap.schedule.lanes import Event, Lane
 from overlap.schedule.lanes_cpu import HostComputeLane, HostEvent, InlineLane, ThreadLane, wait_host
@@ -107,6 +108,33 @@ def test_compute_does_not_wait_forever_either():
     compute = HostComputeLane(timeout_s=0.01)
     with pytest.raises(DesyncError, match=r"block 3 \(event gathered:3\) must finish within 0.01 s"):
         compute.wait(HostEvent("gathered:3"), "block 3")
+
+
+class Ranges:
+    """Stands in for the NVTX domain."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def get_event_attributes(self, message: str, color: int, category: str, payload: int) -> str:
+        return message
+
+    def push_range(self, attributes: str) -> None:
+        self.said.append(attributes)
+
+    def pop_range(self) -> None:
+        self.said.append("pop")
+
+
+def test_a_wait_of_the_caller_is_a_range_of_its_own(monkeypatch: pytest.MonkeyPatch):
+    ranges = Ranges()
+    monkeypatch.setattr(nvtx, "_domain", ranges)
+    compute, event = HostComputeLane(timeout_s=TIMEOUT_S), HostEvent("gathered:3")
+    threading.Timer(0.02, event.set).start()
+    assert compute.wait(event, "block 3")
+    assert ranges.said == ["stall block 3", "pop"]
+    assert not compute.wait(event, "block 3")
+    assert ranges.said == ["stall block 3", "pop"]
 
 
 def test_our_own_errors_come_through_as_they_are(lane: ThreadLane):
