@@ -30,6 +30,9 @@ from overlap.shard.unit import Unit
 # Two buckets take turns: one is packed while the other is on the wire.
 RING = 2
 
+NO_BACKWARD = -1
+"""What autograd numbers the running backward with where it does not run one itself."""
+
 
 class Gradients:
     """All buckets of an engine and the memory behind them."""
@@ -52,7 +55,7 @@ class Gradients:
         self.params: list[ShardedParam] = []
         self.ring: list[torch.Tensor] = []
         self._bucket_of: dict[int, int] = {}
-        self._backward = -1
+        self._backward = NO_BACKWARD
         self.reducing = self.replicating = True
         self.late: set[int] = set()  # buckets that must leave once more
         self.take_in(units)
@@ -269,7 +272,7 @@ class Gradients:
         Autograd knows which nodes it will run. But of a backward within this one (reentrant checkpointing) it knows
         those nodes alone.
         """
-        if _compat.current_backward() != self._backward:
+        if self._backward == NO_BACKWARD or _compat.current_backward() != self._backward:
             return True
         lacking = (param.working for param in self.buckets[number].params if not param.arrived)
         return any(each is not None and each.requires_grad and _compat.will_accumulate(each) for each in lacking)
