@@ -6,6 +6,7 @@ from pathlib import Path
 from overlap.errors import ConfigError, message
 from overlap.profiling.attribution import unit_and_phase
 from overlap.profiling.classify import Classifier
+from overlap.profiling.fsdp_ranges import module_code
 from overlap.profiling.messages import message_of
 from overlap.profiling.nesting import HostEvent, enclosing
 from overlap.profiling.nsys_lanes import read_lanes
@@ -32,6 +33,7 @@ def read_nsys(path: str | Path, classifier: Classifier) -> list[Recording]:
     """Read an export. Processes that do not say their rank are numbered by device, then process."""
     with opened(path) as export:
         rows, launches, ranges, ranks = list(export.device_rows()), export.launches(), export.ranges(), export.ranks()
+    ranges += module_code(ranges)
     if not rows:
         return _without_a_device(path, launches, ranges, ranks, classifier)
     processes = sorted({row.process for row in rows}, key=lambda process: (process.device, process.pid))

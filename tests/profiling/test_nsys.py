@@ -77,6 +77,18 @@ def test_ranks_names_launches_and_ranges(export):
     assert first.notes == ()
 
 
+def test_what_runs_between_hooks_of_fsdp2_belongs_to_their_module(export):
+    hooks = [(30, 40, "FSDP::pre_forward (layers.0)"), (61, 64, "FSDP::post_forward (layers.0)")]
+    path = export(
+        StringIds=list(STRINGS.items()),
+        CUPTI_ACTIVITY_KIND_KERNEL=KERNELS[:1],
+        CUPTI_ACTIVITY_KIND_RUNTIME=RUNTIME,
+        NVTX_EVENTS=[(start, end, 59, name, None, PID_A + 5, 0) for start, end, name in hooks],
+    )
+    (only,) = read_nsys(path, classifier())
+    assert [(one.unit, one.phase) for one in only.activities] == [("layers.0", "forward")]
+
+
 @pytest.mark.parametrize(
     ("said", "expected"), [({PID_A: 6, PID_B: 2}, [6, 2]), ({PID_A: 6}, [0, 1]), ({PID_A: 6, PID_B: 6}, [0, 1])]
 )
