@@ -168,10 +168,11 @@ class Gradients:
         param.used = True
         number = self._bucket_of[id(param)]
         bucket = self.buckets[number]
+        if bucket.packed:
+            # Reentrant checkpointing brings gradients that nobody could expect, and some of them twice.
+            self.late.add(number)
+            return None
         if param.arrived:
-            # Reentrant checkpointing can bring a gradient after its bucket has left.
-            if bucket.packed:
-                self.late.add(number)
             return None
         param.arrived = True
         bucket.missing -= 1

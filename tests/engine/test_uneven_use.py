@@ -10,6 +10,7 @@ from support.chain import WIDTH, data
 from support.ranks import Ranks
 from support.twins import Twins
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 STAGES = (0, 1, 2, 3)
 UNITS = 8  # several times as many as buckets have memory for
@@ -69,6 +70,21 @@ class Repeated(nn.Module):
         return x
 
 
+class HeadFirst(nn.Module):
+    """Blocks whose gradients come from backwards within the backward; the head is registered before them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(WIDTH, WIDTH)
+        self.blocks = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.within = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = (checkpoint(block, x, use_reentrant=True) if self.within else block(x)).tanh()
+        return self.head(x)
+
+
 def _check_steps(twins: Twins, steps: int = 5) -> None:
     for step in range(steps):
         twins.backward()
@@ -126,6 +142,20 @@ def _backward_ends_early(stage: int) -> None:
 @pytest.mark.parametrize("stage", STAGES)
 def test_backward_of_one_rank_ends_early(ranks: Ranks, stage: int) -> None:
     ranks(2, _backward_ends_early, stage)
+
+
+def _checkpointed_reentrantly(stage: int) -> None:
+    def loss(model: nn.Module, rank: int, step: int) -> Tensor:
+        return model(data(step, rank).requires_grad_()).square().mean()
+
+    twins = Twins(HeadFirst, loss, stage=stage, unit=nn.Linear, timeout_s=TIMEOUT_S)
+    twins.plain.within = False  # autograd.grad does without
+    _check_steps(twins)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_gradients_that_autograd_does_not_announce_are_not_lost(ranks: Ranks, stage: int) -> None:
+    ranks(2, _checkpointed_reentrantly, stage)
 
 
 def _block_several_times(stage: int) -> None:
