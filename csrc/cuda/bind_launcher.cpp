@@ -65,6 +65,7 @@ NB_MODULE(_cuda, module) {
     using overlap::cuda::Launcher;
     using released = nb::call_guard<nb::gil_scoped_release>;
     module.doc() = "Launches the CUDA C++ kernels of overlap.ops; call them through overlap.ops.";
+    nb::set_leak_warnings(false);  // a program may end while its launchers are alive
     module.attr("THREADS") = overlap::cuda::kThreads;
     module.attr("BLOCK") = overlap::cuda::kBlock;
     module.attr("TILE") = overlap::cuda::kTile;

@@ -67,6 +67,7 @@ bool connect(Port& port, int peer, std::int64_t pid, std::int64_t fd, std::int64
 NB_MODULE(_shared, module) {
     using namespace overlap::shared;
     module.doc() = "Messages between the ranks of one host; used through overlap.comm.same_host.";
+    nb::set_leak_warnings(false);  // a program may end while its model, and so its ports, are alive
     // What a longer wait would not have mended.
     module.attr("FINAL") = nb::make_tuple(word(Trouble::gone), word(Trouble::closed));
     nb::class_<Port>(module, "Port")
