@@ -18,6 +18,7 @@ from overlap.bench.step.ideal import ideal_bytes, wire_ms
 from overlap.bench.step.reference import loss_error, reference_losses
 from overlap.bench.step.results import Outcome
 from overlap.bench.step.rounds import Runner, take_turns
+from overlap.bench.step.settings import TOLERANCE
 from overlap.bench.step.task import Task
 from overlap.bench.step.workload import Workload
 
@@ -113,8 +114,13 @@ def _outcome(runner: Runner, seen: Audit, reference: list[float], params: int, t
         ideal_bytes=_ideal_bytes(spec, params, runner.workload),
         collectives={} if spec.ours else seen.calls,  # our lanes' threads are not seen; the engine counts for itself
         options=runner.contender.options,
-        wrong=_wrong(spec, seen, world, error if compared else 0.0, task.settings.tolerance),
+        wrong=_wrong(spec, seen, world, error if compared else 0.0, _allowed(spec, task.settings.tolerance)),
     )
+
+
+def _allowed(spec: Spec, tolerance: float) -> float:
+    """Gradients that travel in bf16 are rounded as coarsely as bf16 compute rounds them."""
+    return max(tolerance, TOLERANCE["bf16"]) if spec.bf16_reduce else tolerance
 
 
 def _wrong(spec: Spec, seen: Audit, world: int, error: float, tolerance: float) -> str | None:
