@@ -7,9 +7,11 @@ learned, all ranks run the same units.)
 
 import pytest
 from support.chain import WIDTH, data
+from support.pair import add_gradients
 from support.ranks import Ranks
 from support.twins import Twins
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.checkpoint import checkpoint
 
 STAGES = (0, 1, 2, 3)
@@ -118,6 +120,46 @@ def _other_experts(stage: int, lanes: str) -> None:
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_rank_takes_another_expert_from_the_first_step_on(ranks: Ranks, stage: int, lanes: str) -> None:
     ranks(2, _other_experts, stage, lanes)
+
+
+def _other_experts_in_copies(stage: int, masters: str) -> None:
+    def loss(model: nn.Module, rank: int, step: int) -> Tensor:
+        return model(data(step, rank), (rank + step // 2) % 3).square().mean()
+
+    mesh = init_device_mesh("cpu", (2, 2))
+    twins = Twins(Mixture, loss, stage=stage, unit=Routed, timeout_s=TIMEOUT_S, mesh=mesh, masters=masters)
+    for step in range(4):
+        twins.backward()
+        twins.check_gradients(f"of step {step}", bits=False)
+        twins.apply()
+
+
+@pytest.mark.parametrize(("stage", "masters"), [(1, "copy"), (2, "copy"), (3, "copy"), (3, "mesh")])
+def test_every_rank_takes_another_expert_in_copies_of_the_model(ranks: Ranks, stage: int, masters: str) -> None:
+    ranks(4, _other_experts_in_copies, stage, masters)
+
+
+def _some_micro_batches_alone(stage: int) -> None:
+    """Each rank's experts change from one micro-batch to the next; the last one reduces for all."""
+
+    def loss(model: nn.Module, rank: int, step: int, part: int) -> Tensor:
+        return model(data(10 * step + part, rank), (rank + part) % 3).square().mean()
+
+    twins = Twins(Mixture, lambda *_: data(), stage=stage, unit=Routed, timeout_s=TIMEOUT_S)
+    for step in range(3):
+        for part in range(3):
+            twins.model.set_requires_gradient_sync(part == 2)
+            loss(twins.model, twins.rank, step, part).backward()
+        add_gradients(
+            twins.plain, twins.world, lambda rank, at=step: [loss(twins.plain, rank, at, n) for n in range(3)]
+        )
+        twins.check_gradients(f"of step {step}", bits=False)
+        twins.apply()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_experts_of_micro_batches_that_are_reduced_together(ranks: Ranks, stage: int) -> None:
+    ranks(2, _some_micro_batches_alone, stage)
 
 
 def _backward_ends_early(stage: int) -> None:
