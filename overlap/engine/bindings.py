@@ -34,9 +34,9 @@ class Bindings:
         name = named[op.index].name
         return Job(op.records, op.kind, name, op.bytes, self._work(op), self._scope(op, name))
 
-    def expects_more(self, bucket: int) -> bool:
-        """Whether the running backward brings gradients that a bucket lacks."""
-        return self._gradients.expects_more(bucket)
+    def expects_more(self, bucket: int, *, passed: bool) -> bool:
+        """Whether the running backward brings gradients that a bucket lacks; see ``Gradients.expects_more``."""
+        return self._gradients.expects_more(bucket, passed=passed)
 
     def waited_for(self, event: str) -> str:
         """The unit or bucket that an event is about: ``gathered:3#2`` is unit 3's, ``reduced:1`` bucket 1's."""

@@ -56,6 +56,7 @@ class Gradients:
         self.ring: list[torch.Tensor] = []
         self._bucket_of: dict[int, int] = {}
         self._backward = NO_BACKWARD
+        self._begun: set[Flat] = set()
         self.reducing = self.replicating = True
         self.late: set[int] = set()  # buckets that must leave once more
         self.take_in(units)
@@ -143,6 +144,7 @@ class Gradients:
         self.reducing, self.replicating = reducing, replicating or self._replicas is None
         self.late.clear()
         self._backward = _compat.current_backward()
+        self._begun.clear()
         for bucket in self.buckets:
             bucket.packed = False
             bucket.forget_discarded()
@@ -267,13 +269,19 @@ class Gradients:
         """Those of which nothing is trained in the backward that has been opened."""
         return [number for number, bucket in enumerate(self.buckets) if bucket.missing == 0]
 
-    def expects_more(self, number: int) -> bool:
+    def note_backward(self, unit: Unit) -> None:
+        """A unit's backward is about to run."""
+        self._begun.update(unit.flats)
+
+    def expects_more(self, number: int, *, passed: bool) -> bool:
         """Whether a bucket lacks gradients that this backward brings; True where that cannot be told.
 
-        Autograd knows which nodes it will run. But of a backward within this one (reentrant checkpointing) it knows
-        those nodes alone.
+        Autograd knows which nodes it will run, but not those of backwards within this one (reentrant checkpointing).
+        So it is asked once the bucket's place in the plan has ``passed``, or else its unit's backward has begun.
         """
         if self._backward == NO_BACKWARD or _compat.current_backward() != self._backward:
+            return True
+        if not passed and not all(stretch.flat in self._begun for stretch in self.buckets[number].stretches):
             return True
         lacking = (param.working for param in self.buckets[number].params if not param.arrived)
         return any(each is not None and each.requires_grad and _compat.will_accumulate(each) for each in lacking)

@@ -254,6 +254,7 @@ class Passes:
     def _reach_backward(self, unit: Unit) -> None:
         self._backward.append(unit)
         self._executor.reach(self._at(Kind.BACKWARD, unit))
+        self._gradients.note_backward(unit)
         unit.show_working()
 
     def _check_graph(self, unit: Unit, made: Made) -> None:

@@ -246,16 +246,16 @@ class Executor:
         further behind never waits for the other.
         """
         while (pack := self._reductions.next_pack) and self._numbers[pack.records] < self._numbers[op.records]:
-            if not self._let_go(pack.index):
+            if not self._let_go(pack.index, passed=True):
                 return
 
     def _let_go_without_plan(self) -> None:
         """Likewise of those whose turn it is, as a unit's backward begins."""
-        while (bucket := self._reductions.next) is not None and self._let_go(bucket):
+        while (bucket := self._reductions.next) is not None and self._let_go(bucket, passed=False):
             pass
 
-    def _let_go(self, bucket: int) -> bool:
-        if self._bindings.expects_more(bucket):
+    def _let_go(self, bucket: int, *, passed: bool) -> bool:
+        if self._bindings.expects_more(bucket, passed=passed):
             return False
         self._reductions.take_next(incomplete=True)
         self._reduce(bucket)

@@ -17,8 +17,8 @@ class Bindings(Protocol):
     def job(self, op: Op) -> Job:
         """The work of one op."""
 
-    def expects_more(self, bucket: int) -> bool:
-        """Whether the running backward brings gradients that a bucket lacks."""
+    def expects_more(self, bucket: int, *, passed: bool) -> bool:
+        """Whether the running backward brings gradients that a bucket lacks, whose place in a plan has ``passed``."""
 
     def waited_for(self, event: str) -> str:
         """The unit or bucket that an event is about, for messages and stalls."""

@@ -1,7 +1,7 @@
 """Reductions of a backward: buckets leave once their gradients are there, in an order that all ranks share.
 
 They follow the plan's order. When a bucket is complete depends on the rank, and it may leave before its place among
-compute, but never after: a reduction ends once all ranks have joined it, and a rank that waits for its end gathers
+compute, but not after: a reduction ends once all ranks have joined it, and a rank that waits for its end gathers
 nothing meanwhile. What lacks gradients that do not come (of an expert without tokens) leaves without them.
 """
 

@@ -45,7 +45,7 @@ class Memory:
 
         return Job(op.records, str(op.kind), "", op.bytes, run)
 
-    def expects_more(self, bucket: int) -> bool:
+    def expects_more(self, bucket: int, *, passed: bool) -> bool:
         return bucket not in self.unused
 
     def waited_for(self, event: str) -> str:
