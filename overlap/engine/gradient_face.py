@@ -62,12 +62,7 @@ def publish(params: Iterable[ShardedParam]) -> None:
 
 
 def _publish(param: ShardedParam) -> None:
-    public = param.public
-    hooked = param.used and _compat.has_hooks(public, beside=1)  # one is ours
-    if not hooked and public.grad is None and param.aside is None:  # as after zero_grad
-        public.grad = param.gradient
-        param.used = param.kept = param.hidden = False
-        return
+    hooked = param.used and _compat.has_hooks(param.public, beside=1)  # one is ours
     if hooked:
         for hook in _hooks(param):
             assert param.gradient is not None

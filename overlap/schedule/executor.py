@@ -112,7 +112,7 @@ class Executor:
                 self.plan = None
         if not planned:
             if position.kind is Kind.BACKWARD:
-                self._let_go_without_plan()
+                self._let_go(None)
             self._issue(Op(position.kind, position.unit, 0, (), f"{position.kind}:{position.unit}"))
         if position.kind in EXIT_OF_ENTRY:
             self._assure(position)
@@ -133,7 +133,7 @@ class Executor:
     @property
     def holding(self) -> bool:
         """Whether buckets have not left yet, for lack of gradients or behind one that lacks some."""
-        return self._reductions.holding
+        return self._reductions.next is not None
 
     def ready(self, bucket: int) -> None:
         """All gradients of a bucket are there: reduce it, and those behind it in order that waited for it."""
@@ -225,7 +225,7 @@ class Executor:
         if found is None or (found > self._cursor and self._would_close_open_unit(found)):
             return False
         for op in self._track[self._cursor : found]:
-            self._let_go_before(op)
+            self._let_go(op)
             self._cursor += 1
             if op.kind is Kind.GATHER:
                 self._issue(op)
@@ -234,32 +234,26 @@ class Executor:
                 self._issuer.stand_in(op.records, self._issuer.latest)
                 self._skipped = True
                 self.departures += op.kind in EXIT_OF_ENTRY
-        self._let_go_before(self._track[found])
+        self._let_go(self._track[found])
         self._cursor = found + 1
         self._issue(self._track[found])
         return True
 
-    def _let_go_before(self, op: Op) -> None:
+    def _let_go(self, reached: Op | None) -> None:
         """Let buckets leave that the plan has before an op, if what they lack does not come on this rank.
 
         So a rank has issued everything planned before the place it has come to, and of two ranks the one that is
-        further behind never waits for the other.
+        further behind never waits for the other. Without a plan (None) it may be any bucket whose turn it is.
         """
-        while (pack := self._reductions.next_pack) and self._numbers[pack.records] < self._numbers[op.records]:
-            if not self._let_go(pack.index, passed=True):
+        while (bucket := self._reductions.next) is not None and (reached is None or self._has_passed(bucket, reached)):
+            if self._bindings.expects_more(bucket, passed=reached is not None):
                 return
+            self._reductions.take_next(incomplete=True)
+            self._reduce(bucket)
 
-    def _let_go_without_plan(self) -> None:
-        """Likewise of those whose turn it is, as a unit's backward begins."""
-        while (bucket := self._reductions.next) is not None and self._let_go(bucket, passed=False):
-            pass
-
-    def _let_go(self, bucket: int, *, passed: bool) -> bool:
-        if self._bindings.expects_more(bucket, passed=passed):
-            return False
-        self._reductions.take_next(incomplete=True)
-        self._reduce(bucket)
-        return True
+    def _has_passed(self, bucket: int, reached: Op) -> bool:
+        pack = self._reductions.planned_pack(bucket)
+        return pack is not None and self._numbers[pack.records] < self._numbers[reached.records]
 
     def _would_close_open_unit(self, found: int) -> bool:
         """Skipping an exit that has not happened would free a slot in use."""

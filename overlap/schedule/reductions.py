@@ -52,11 +52,6 @@ class Reductions:
         self._waiting = list(self._order)
         self._ready = set()
 
-    @property
-    def holding(self) -> bool:
-        """Whether some have not left."""
-        return bool(self._waiting)
-
     def complete(self, bucket: int) -> None:
         """All gradients of a bucket are there."""
         self._ready.add(bucket)
@@ -69,13 +64,8 @@ class Reductions:
 
     @property
     def next(self) -> int | None:
-        """The bucket whose turn it is."""
+        """The bucket whose turn it is; None where all have left."""
         return self._waiting[0] if self._waiting else None
-
-    @property
-    def next_pack(self) -> Op | None:
-        """What the plan packs that bucket with."""
-        return self._packs.get(self._waiting[0]) if self._waiting else None
 
     def planned_pack(self, bucket: int) -> Op | None:
         """What the plan packs a bucket with."""
