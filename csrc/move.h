@@ -13,4 +13,11 @@ void move(DType in_dtype, const void* in, DType out_dtype, void* out, std::int64
 // out = out + in * scale, in float, rounded once.
 void move_onto(DType in_dtype, const void* in, DType out_dtype, void* out, std::int64_t count, float scale);
 
+// Both, for `rows` runs of `chunk` elements each, back to back in `in` and `stride` apart in `out`.
+void move_rows(DType in_dtype, const void* in, DType out_dtype, void* out, std::int64_t rows,
+               std::int64_t chunk, std::int64_t stride, float scale, bool add);
+
+// Zeroes `rows` runs of `count` elements, `stride` apart.
+void clear_rows(DType dtype, void* out, std::int64_t rows, std::int64_t count, std::int64_t stride);
+
 }  // namespace overlap

@@ -40,16 +40,63 @@ void fill_held(const Target& target, const Strided& tensor, const Stretch& stret
     }
 }
 
+// Elements per region and row, on average, below which rows are too short to walk one by one.
+constexpr std::int64_t kNarrow = 64;
+
+bool is_narrow(const Bucket& bucket, std::int64_t region_count) {
+    return bucket.world > 1 && bucket.width > 0 && bucket.width < region_count * kNarrow;
+}
+
+// One region in rows [begin, end): those that the tensor fills at once, then the one it ends in, then zeros.
+void fill_column(const Target& target, const Strided* tensor, const Region& region, std::int64_t begin,
+                 std::int64_t end) {
+    const Bucket& bucket = target.bucket;
+    const auto place = [&](std::int64_t row) { return row * bucket.width + region.offset; };
+    const auto spot = [&](std::int64_t row, std::int64_t column) {
+        return at(bucket.dtype, bucket.data, place(row) + column);
+    };
+    const std::int64_t span = region.end - region.offset, numel = tensor == nullptr ? 0 : region.numel;
+    const std::int64_t full =
+        numel == 0 ? begin : std::clamp<std::int64_t>(numel / region.chunk, begin, end);
+    if (full > begin) {
+        move_rows(tensor->dtype, at(tensor->dtype, tensor->data, begin * region.chunk), bucket.dtype,
+                  spot(begin, 0), full - begin, region.chunk, bucket.width, target.scale, target.accumulate);
+        if (!target.accumulate)
+            clear_rows(bucket.dtype, spot(begin, region.chunk), full - begin, span - region.chunk, bucket.width);
+    }
+    std::int64_t row = full;
+    const std::int64_t held = row < end ? std::max<std::int64_t>(numel - row * region.chunk, 0) : 0;
+    if (held > 0) {
+        target.fill(place(row), tensor->dtype, at(tensor->dtype, tensor->data, row * region.chunk), held);
+        if (!target.accumulate) target.clear(place(row) + held, span - held);
+        ++row;
+    }
+    if (!target.accumulate && row < end) clear_rows(bucket.dtype, spot(row, 0), end - row, span, bucket.width);
+}
+
 }  // namespace
 
 void pack(const Strided* tensors, const Region* regions, std::int64_t region_count, const Bucket& bucket,
           float scale, bool accumulate, int threads) {
     const Target target{bucket, scale, accumulate};
+    const auto tensor_of = [&](const Region& region) -> const Strided* {
+        return region.tensor < 0 || tensors[region.tensor].data == nullptr ? nullptr : tensors + region.tensor;
+    };
+    const auto lies_in_a_row = [&](const Region& region) {
+        const Strided* tensor = tensor_of(region);
+        return tensor == nullptr || tensor->rank == 0;
+    };
+    if (is_narrow(bucket, region_count) && std::all_of(regions, regions + region_count, lies_in_a_row)) {
+        const std::int64_t grain = std::max<std::int64_t>(kGrain / bucket.width, 1);
+        return parallel_for(bucket.world, grain, threads, [&](std::int64_t begin, std::int64_t end) {
+            for (const Region* region = regions; region != regions + region_count; ++region)
+                fill_column(target, tensor_of(*region), *region, begin, end);
+        });
+    }
     const auto fill = [&](const Stretch& stretch) {
-        const std::int64_t index = stretch.region.tensor;
-        const bool missing = index < 0 || tensors[index].data == nullptr;
-        const std::int64_t held = missing ? 0 : stretch.held;
-        if (held > 0) fill_held(target, tensors[index], stretch);
+        const Strided* tensor = tensor_of(stretch.region);
+        const std::int64_t held = tensor == nullptr ? 0 : stretch.held;
+        if (held > 0) fill_held(target, *tensor, stretch);
         if (!accumulate && held < stretch.span) target.clear(stretch.place + held, stretch.span - held);
     };
     parallel_for(bucket.world * bucket.width, kGrain, threads, [&](std::int64_t begin, std::int64_t end) {

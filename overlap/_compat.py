@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
+from operator import attrgetter
 from types import MethodType
 from typing import Any
 
@@ -159,12 +160,15 @@ def parameter_table(module: nn.Module) -> dict[str, nn.Parameter | None]:
 
 def versions_of(tensors: Iterable[Tensor]) -> list[int]:
     """How often each has been changed in place."""
-    return [tensor._version for tensor in tensors]
+    return [*map(_version_of, tensors)]
 
 
-def distributed_versions_of(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:
-    """How often each DTensor and its local tensor have been: each counts the changes made through it."""
-    return [(tensor._version, getattr(tensor, "_local_tensor", tensor)._version) for tensor in tensors]
+_version_of = attrgetter("_version")
+
+
+def local_tensor(tensor: Tensor) -> Tensor:
+    """Of a DTensor, as an attribute: ``to_local`` gives a view. Any other tensor is its own."""
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
 
 
 def put_into(held: Tensor, given: DTensor) -> None:
@@ -192,9 +196,9 @@ def accumulation_hooks(param: Tensor) -> list[Callable[[Tensor], None]]:
     return list((param._post_accumulate_grad_hooks or {}).values())
 
 
-def has_hooks(param: Tensor, *, beside: int) -> bool:
-    """Whether a leaf has hooks of either kind, more than ``beside`` of those that see a gradient before it is added."""
-    return bool(param._post_accumulate_grad_hooks) or len(param._backward_hooks or ()) > beside
+def have_hooks(params: Iterable[Tensor], *, beside: int) -> list[bool]:
+    """Which leaves have hooks of either kind, more than ``beside`` of those that see a gradient before it is added."""
+    return [bool(param._post_accumulate_grad_hooks) or len(param._backward_hooks or ()) > beside for param in params]
 
 
 def on_registration(hook: Callable[[Any, str, Any], None]) -> None:

@@ -4,6 +4,8 @@ Lanes say it around each job, so that it travels with the call and not through e
 calls by it: two units of the same size never take each other's rows.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
 
@@ -25,28 +27,22 @@ def current_label() -> Label:
     return _label.get()
 
 
-class Labelled:
-    """Says what the collectives inside of it are for. A generator would cost a lane's job several times as much."""
-
-    __slots__ = ("_label", "_token")
-
-    def __init__(self, label: Label) -> None:
-        self._label = label
-
-    def __enter__(self) -> None:
-        """From here on."""
-        self._token = _label.set(self._label)
-
-    def __exit__(self, *_: object) -> None:
-        """Up to here."""
-        _label.reset(self._token)
+set_label = _label.set
+"""Says what the collectives are for from here on; jobs of lanes, which are many, have but these two around them."""
+reset_label = _label.reset
+"""Takes what ``set_label`` gave: they are for what they were for before."""
 
 
-def labelled(shown: str, matched: str | None = None) -> Labelled:
+@contextmanager
+def labelled(shown: str, matched: str | None = None) -> Iterator[None]:
     """Say what the collectives inside are for.
 
     Args:
         shown: goes into errors behind "of".
         matched: goes into the matching of calls; None is `shown`.
     """
-    return Labelled(Label(shown, shown if matched is None else matched))
+    token = set_label(Label(shown, shown if matched is None else matched))
+    try:
+        yield
+    finally:
+        reset_label(token)

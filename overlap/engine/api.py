@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from torch import nn
@@ -40,7 +41,7 @@ def fully_shard(module: M, mesh: DeviceMesh | None = None, **options: Any) -> M:
     """
     chosen = options_from(options)
     _check_module(module)
-    _shard_one(module, mesh, chosen)
+    _shard_each([module], mesh, chosen)
     return module
 
 
@@ -67,9 +68,7 @@ def shard(model: M, stage: int = 3, unit: UnitRule | None = None, mesh: DeviceMe
     units: list[nn.Module] = [] if unit is None else find_units(model, unit)
     for inner in units:
         _check_module(inner)
-    modules: list[nn.Module] = [*units, model]
-    for module in modules:
-        _shard_one(module, mesh, chosen)
+    _shard_each([*units, model], mesh, chosen)
     return model
 
 
@@ -92,7 +91,9 @@ def _check_module(module: object) -> None:
         )
 
 
-def _shard_one(module: nn.Module, mesh: DeviceMesh | None, options: ShardOptions) -> None:
-    group = shard_group(mesh, module, over_mesh=options.masters == "mesh")
+def _shard_each(modules: Sequence[nn.Module], mesh: DeviceMesh | None, options: ShardOptions) -> None:
+    """The last one holds the others: all lie on one mesh, one object of it."""
+    group = shard_group(mesh, modules[-1], over_mesh=options.masters == "mesh")
     guard.install()
-    adopt(module, build_unit(module, group, options, is_unit), group)
+    for module in modules:
+        adopt(module, build_unit(module, group, options, is_unit), group)

@@ -11,7 +11,7 @@ must not be added in place to memory that a lane writes to, so it is caught besi
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -39,9 +39,11 @@ def watch_direct(param: ShardedParam) -> None:
         _compat.on_gradient(param.public, _Beside(param))
 
 
-def keep(param: ShardedParam) -> None:
+def keep(params: Iterable[ShardedParam]) -> None:
     """A backward begins: take a gradient that is shown into our memory, if the user has put another in its place."""
-    param.reducing, param.kept = True, param.take_shown_gradient()
+    for param in params:
+        param.arrived, param.reducing = False, True
+        param.kept = param.public.grad is not None and param.take_shown_gradient()
 
 
 def make_room(param: ShardedParam) -> None:
@@ -52,17 +54,22 @@ def make_room(param: ShardedParam) -> None:
         _rows(param).zero_()
 
 
-def publish(params: Iterable[ShardedParam]) -> None:
+def publish(params: Sequence[ShardedParam]) -> None:
     """Show gradients, after the parameters' hooks have seen them."""
+    hooked = _compat.have_hooks([param.public for param in params], beside=1)  # one is ours
     with torch.no_grad():
-        for param in params:
-            if param.used or param.kept:
-                _publish(param)
+        for param, watched in zip(params, hooked, strict=True):
+            if watched or param.kept or param.public.grad is not None:
+                _publish(param, param.used and watched)
+            elif param.used:  # nothing was shown before
+                param.public.grad = param.gradient
+                param.used = False
             param.reducing = False
 
 
-def _publish(param: ShardedParam) -> None:
-    hooked = param.used and _compat.has_hooks(param.public, beside=1)  # one is ours
+def _publish(param: ShardedParam, hooked: bool) -> None:
+    if not param.used and not param.kept:
+        return
     if hooked:
         for hook in _hooks(param):
             assert param.gradient is not None

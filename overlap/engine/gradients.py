@@ -150,9 +150,7 @@ class Gradients:
             bucket.forget_discarded()
             # Passes have seen to it that both faces agree on what is trained; a plain parameter tells faster.
             bucket.missing = sum([param.working.requires_grad for param in bucket.params])  # type: ignore[union-attr]
-        for param in self.params:
-            param.arrived = False
-            faces.keep(param)
+        faces.keep(self.params)
 
     def abandon(self) -> None:
         """Forget what an unfinished backward has left."""
@@ -185,7 +183,7 @@ class Gradients:
         bucket = self.buckets[number]
         keep = bucket.accumulating or not self.reducing or bucket.own is not None
         target = bucket.take_own(self.accumulation_dtype) if keep else bucket.take_shared()
-        grads = [_taken_gradient(param) for param in bucket.params]
+        grads = _taken_gradients(bucket.params)
         ops.pack(grads, target, bucket.slots, scale=1.0 / self.divide_factor, accumulate=bucket.accumulating)
         bucket.accumulating = not self.reducing
         if self.reducing and target.dtype != bucket.dtype:  # accumulated wider than the wire
@@ -197,7 +195,7 @@ class Gradients:
 
     def _prepare(self, bucket: Bucket) -> bool:
         """Make room for what the reduction adds to; True if anything is to be kept."""
-        if not any(param.kept for param in bucket.params):
+        if not any([param.kept for param in bucket.params]):  # noqa: C419 - without a generator
             return False
         for param in bucket.params:
             faces.make_room(param)
@@ -317,10 +315,15 @@ def _give_gradient(flat: Flat, dtype: torch.dtype) -> None:
             param.public.grad_dtype = dtype
 
 
-def _taken_gradient(param: ShardedParam) -> torch.Tensor | None:
-    assert param.working is not None
-    grad, param.working.grad = param.working.grad, None
-    if grad is not None and grad.layout != torch.strided:  # of nn.Embedding(sparse=True)
-        grad = grad.to_dense()
-    # Packed in the order in which elements are stored.
-    return grad.permute(param.layout.order) if param.reordered and grad is not None else grad
+def _taken_gradients(params: Sequence[ShardedParam]) -> list[torch.Tensor | None]:
+    """Take gradients from the full parameters, each as its elements are stored."""
+    taken = []
+    for param in params:
+        working = param.working
+        assert working is not None
+        grad = working.grad
+        working.grad = None
+        if grad is not None and grad.layout != torch.strided:  # of nn.Embedding(sparse=True)
+            grad = grad.to_dense()
+        taken.append(grad.permute(param.layout.order) if param.reordered and grad is not None else grad)
+    return taken

@@ -37,6 +37,8 @@ from overlap.schedule.plan import Plan
 from overlap.shard.flat import Flat
 from overlap.shard.unit import Unit
 
+_PLACES = (Kind.FORWARD, Kind.FORWARD_END, Kind.BACKWARD, Kind.BACKWARD_END)
+
 
 class Passes:
     """Forwards and backwards of one model, one pass after another.
@@ -71,7 +73,7 @@ class Passes:
         self.requires_gradient_sync = self.requires_all_reduce = True
         self.handles = hooks.watch_gradients(self, units)
         self._index = {id(unit): n for n, unit in enumerate(units)}
-        self._positions: dict[tuple[Kind, int], Position] = {}
+        self._places = {unit: {kind: Position(kind, n) for kind in _PLACES} for n, unit in enumerate(units)}
         self._forward: list[Unit] = []
         self._backward: list[Unit] = []
         self._suspended: list[Unit] = []
@@ -103,7 +105,7 @@ class Passes:
         """A lender may be in use already, by its own module or for another borrower."""
         self._forward.append(unit)
         if self._forward.count(unit) == 1:
-            self._executor.reach(self._at(Kind.FORWARD, unit))
+            self._executor.reach(self._places[unit][Kind.FORWARD])
             unit.show_working()
 
     def exit_forward(self, unit: Unit) -> None:
@@ -118,7 +120,7 @@ class Passes:
         self._forward.remove(unit)
         if unit in self._forward:
             return
-        self._executor.reach(self._at(Kind.FORWARD_END, unit))
+        self._executor.reach(self._places[unit][Kind.FORWARD_END])
         if unit in self._suspended:
             self._suspended.remove(unit)
             self._resume(unit)
@@ -201,15 +203,16 @@ class Passes:
     def _choose_plan(self) -> tuple[Plan | None, bool]:
         if not self._gathers and self._mode[0] == "eval":
             # Nothing to plan, and an evaluation on one rank alone must not wait for others.
-            return None, self._residency.begin()
+            return None, self._residency.begin(self._residency.residents)
         order = self.plans.settle(self._mode)
         # Only a step of the whole model tells the order, not one of a block alone.
         whole_step = order is not None and self._mode == ("train", 0, "") and not self._residency.held
         if order is not None and whole_step and self._residency.follow(order):
             self._executor.relocate(self._residency.step_spec(self._gradients))
         residency, spec = self._residency, self._executor.spec
-        stale = residency.begin()
-        fresh = not stale and bool(residency.residents)
+        residents = residency.residents
+        stale = residency.begin(residents)
+        fresh = not stale and bool(residents)
         plan = self.plans.plan(self._mode, spec, prefetch=residency.prefetch, stale=not fresh, variant=residency.held)
         return plan, stale
 
@@ -253,9 +256,9 @@ class Passes:
 
     def _reach_backward(self, unit: Unit) -> None:
         self._backward.append(unit)
-        self._executor.reach(self._at(Kind.BACKWARD, unit))
+        self._executor.reach(self._places[unit][Kind.BACKWARD])
         self._gradients.note_backward(unit)
-        unit.show_working()
+        unit.show_working(watch=False)  # backward reads them
 
     def _check_graph(self, unit: Unit, made: Made) -> None:
         """Refuse a graph whose saved views of parameters no longer show what its forward saw."""
@@ -263,7 +266,7 @@ class Passes:
             return
         if made.epoch != self._residency.epoch:
             hooks.refuse_graph(unit, "one from before the slots were laid out along the order of the first step")
-        if made.generation != self._residency.generation or any(flat.changed() for flat in unit.flats):
+        if made.generation != self._residency.generation or unit.changed():
             hooks.refuse_graph(unit, "weights that have changed since its forward")
         if torch.is_grad_enabled() and not unit.resident:
             hooks.refuse_graph(unit, "create_graph=True, whose second backward nobody announces (stage 2 can)")
@@ -273,7 +276,8 @@ class Passes:
         unit = self._units[number]
         if unit not in self._backward and unit.slot is not None and not unit.resident:
             hooks.refuse_unseen(unit)
-        if not self._in_backward:  # a second backward through create_graph: no trigger on its way, none needed
+        end = self._end  # as ``_in_backward``, without a call for every parameter
+        if end is None or end() is None:  # a second backward through create_graph: no trigger on its way, none needed
             self._open_backward()
         bucket = self._gradients.arrived(unit.params[param])
         if bucket is not None:
@@ -334,7 +338,7 @@ class Passes:
     def _leave(self, unit: Unit) -> None:
         if unit in self._backward:
             self._backward.remove(unit)
-            self._executor.reach(self._at(Kind.BACKWARD_END, unit))
+            self._executor.reach(self._places[unit][Kind.BACKWARD_END])
             if unit not in self._forward:
                 unit.show_public()
 
@@ -346,11 +350,3 @@ class Passes:
     def _resume(self, unit: Unit) -> None:
         """A suspended leaf has been recomputed: its backward goes on."""
         self._reach_backward(unit)
-
-    # -- inside ------------------------------------------------------------------------------------------------
-
-    def _at(self, kind: Kind, unit: Unit) -> Position:
-        at = self._positions.get((kind, id(unit)))
-        if at is None:
-            at = self._positions[kind, id(unit)] = Position(kind, self.number_of(unit))
-        return at

@@ -61,9 +61,9 @@ class Residency:
             self.generation += 1
             self._cool()
 
-    def begin(self) -> bool:
+    def begin(self, residents: set[int]) -> bool:
         """A pass begins and will gather what is missing; whether what resident units hold is of no use."""
-        stale = self._cold and not self.residents <= self._fetched
+        stale = self._cold and not residents <= self._fetched
         self._cold = False
         self._fetched.clear()
         return stale

@@ -18,7 +18,7 @@ from overlap.errors import ConfigError, StateError, message
 from overlap.optim.flat_optimizer import FlatOptimizer
 from overlap.optim.state import asked_by_torch
 from overlap.shard.flat import home_of
-from overlap.shard.param import NEVER, REPLACED_MARK
+from overlap.shard.param import REPLACED_MARK
 
 _TRIAL = "_overlap_trial"  # on an optimizer, during a step that is none
 
@@ -92,4 +92,4 @@ def _note_update(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> No
         for param in group["params"]:
             home = home_of(param)
             if home is not None:
-                home.param.seen_version = NEVER
+                home.flat.mark_changed()

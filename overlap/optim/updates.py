@@ -11,10 +11,6 @@ from torch import Tensor
 from overlap import ops
 from overlap.optim.chosen import Share, gradient_of
 from overlap.shard.flat import Flat
-from overlap.shard.param import ShardedParam
-
-# Alignment padding between neighbours is zero in every buffer, and an update leaves it zero.
-_GAP = 128
 
 Group = dict[str, Any]
 
@@ -23,11 +19,13 @@ Group = dict[str, Any]
 class Run:
     """Consecutive parameters of one flat with the same group and step.
 
+    The padding behind each goes with it: it is zero in every buffer, and an update leaves it zero.
+
     Attributes:
         group: whose options hold.
         step: number of this step, from 1.
         start: first element in the flat.
-        end: behind the last element.
+        end: where the next parameter starts.
     """
 
     group: Group
@@ -57,20 +55,18 @@ def runs_of(share: Share, groups: Sequence[Group], steps: Sequence[int]) -> list
     """
     if share.whole and len({*map(id, groups)}) == 1 == len({*steps}):
         return [Run(groups[0], steps[0], 0, share.flat.layout.shard_numel)]
+    layout = share.flat.layout
+    starts = [place.offset for place in layout.params]
+    ends = dict(zip(starts, [*starts[1:], layout.shard_numel], strict=True))
     runs: list[Run] = []
     members = zip(share.params, groups, steps, strict=True)
     for behind, group, step in sorted(members, key=lambda each: each[0].layout.offset):
-        _extend(runs, behind, group, step)
+        start = behind.layout.offset
+        if runs and runs[-1].group is group and runs[-1].step == step and start == runs[-1].end:
+            runs[-1].end = ends[start]
+        else:
+            runs.append(Run(group, step, start, ends[start]))
     return runs
-
-
-def _extend(runs: list[Run], behind: ShardedParam, group: Group, step: int) -> None:
-    start = behind.layout.offset
-    end = start + behind.layout.chunk
-    if runs and runs[-1].group is group and runs[-1].step == step and start - runs[-1].end < _GAP:
-        runs[-1].end = end
-    else:
-        runs.append(Run(group, step, start, end))
 
 
 def options_of(group: Group) -> dict[str, Any]:

@@ -87,9 +87,9 @@ class Executor:
         """
         self.plan, self.record = plan, []
         self._issuer.begin()
-        self._reductions.begin(self.spec.buckets, plan, reduce_order)
         self._track = [op for op in plan.ops[1:] if op.kind not in OF_BUCKETS] if plan else []
         self._numbers = {op.records: number for number, op in enumerate(plan.ops)} if plan else {}
+        self._reductions.begin(self.spec.buckets, plan, reduce_order)
         self._cursor, self._open, self._skipped = 0, set(), False
         units = self.spec.units
         self._holds = {s: u for s, u in self._holds.items() if units[u].resident and not stale}
@@ -222,10 +222,12 @@ class Executor:
     def _advance(self, position: Position) -> bool:
         """Issue everything up to the position's op; False if the plan has none ahead."""
         found = self._find(position)
-        if found is None or (found > self._cursor and self._would_close_open_unit(found)):
+        if found is None:
             return False
+        waiting = self._reductions.next is not None
         for op in self._track[self._cursor : found]:
-            self._let_go(op)
+            if waiting:
+                self._let_go(op)
             self._cursor += 1
             if op.kind is Kind.GATHER:
                 self._issue(op)
@@ -234,7 +236,8 @@ class Executor:
                 self._issuer.stand_in(op.records, self._issuer.latest)
                 self._skipped = True
                 self.departures += op.kind in EXIT_OF_ENTRY
-        self._let_go(self._track[found])
+        if waiting:
+            self._let_go(self._track[found])
         self._cursor = found + 1
         self._issue(self._track[found])
         return True
@@ -245,20 +248,12 @@ class Executor:
         So a rank has issued everything planned before the place it has come to, and of two ranks the one that is
         further behind never waits for the other. Without a plan (None) it may be any bucket whose turn it is.
         """
-        while (bucket := self._reductions.next) is not None and (reached is None or self._has_passed(bucket, reached)):
+        place = None if reached is None else self._numbers[reached.records]
+        while (bucket := self._reductions.due_before(place)) is not None:
             if self._bindings.expects_more(bucket, passed=reached is not None):
                 return
             self._reductions.take_next(incomplete=True)
             self._reduce(bucket)
-
-    def _has_passed(self, bucket: int, reached: Op) -> bool:
-        pack = self._reductions.planned_pack(bucket)
-        return pack is not None and self._numbers[pack.records] < self._numbers[reached.records]
-
-    def _would_close_open_unit(self, found: int) -> bool:
-        """Skipping an exit that has not happened would free a slot in use."""
-        skipped = self._track[self._cursor : found]
-        return any(op.kind in ENTRY_OF_EXIT and (ENTRY_OF_EXIT[op.kind], op.index) in self._open for op in skipped)
 
     def _disturbs_nothing(self, unit: int) -> bool:
         """Whether a unit may come at another time than planned: no gather, its own or another's, depends on it.
@@ -270,11 +265,14 @@ class Executor:
         return slot == NO_SLOT or (slot in self._exclusive and self._holds.get(slot) == unit)
 
     def _find(self, position: Position) -> int | None:
-        kind, unit, track = position.kind, position.unit, self._track
+        """Where the plan has a position, at or behind the cursor, and may be followed to."""
+        kind, unit, track, closes = position.kind, position.unit, self._track, False
         for number in range(self._cursor, len(track)):
             op = track[number]
             if op.index == unit and op.kind is kind:
-                return number
+                return None if closes else number
+            # Skipping an exit that has not happened would free a slot in use.
+            closes = closes or (op.kind in ENTRY_OF_EXIT and (ENTRY_OF_EXIT[op.kind], op.index) in self._open)
         return None
 
     def _reduce(self, bucket: int) -> None:
@@ -356,4 +354,4 @@ class Executor:
             self._holds.pop(slot, None)
 
     def _is_open(self, unit: int) -> bool:
-        return any((kind, unit) in self._open for kind in EXIT_OF_ENTRY)
+        return (Kind.FORWARD, unit) in self._open or (Kind.BACKWARD, unit) in self._open

@@ -75,7 +75,8 @@ class Issuer:
     def issue(self, op: Op, extra: Iterable[Event] = ()) -> Event:
         """Submit an op behind its waits, and one that communicates behind ``extra`` ones that no plan names."""
         events = self._events
-        job = self._job(op)
+        known = self._jobs.get(op.records)
+        job = known[1] if known is not None and known[0] is op else self._job(op)
         self.issued.append(op.records)
         if op.lane is LaneName.COMPUTE:
             event = self._on_compute(op, job)
@@ -128,7 +129,8 @@ class Issuer:
         return event
 
     def _job(self, op: Op) -> Job:
+        """Of an op that is new, or equal to one that is not."""
         known = self._jobs.get(op.records)
-        if known is None or (known[0] is not op and known[0] != op):
-            known = self._jobs[op.records] = op, self._bindings.job(op)
-        return known[1]
+        job = known[1] if known is not None and known[0] == op else self._bindings.job(op)
+        self._jobs[op.records] = op, job
+        return job

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
-from overlap.comm.label import Label, Labelled
+from overlap.comm.label import Label
 from overlap.errors import StateError, message
 
 
@@ -65,14 +65,9 @@ def run_marked(job: Job) -> None:
         job.run()
 
 
-def labelled_for(job: Job) -> AbstractContextManager[None]:
-    """Say what the collectives of a job are for: its unit or bucket."""
-    return Labelled(_purpose(job.unit, job.event))
-
-
 @lru_cache(maxsize=2**16)
-def _purpose(unit: str, event: str) -> Label:
-    """In words, for errors and for the matching of calls.
+def purpose(unit: str, event: str) -> Label:
+    """What the collectives of a job are for, in words: for errors and for the matching of calls.
 
     The ranks match calls by event, too, since a unit may have several buckets. Events are counted within a pass, so
     that a second gather is ``gathered:3#2`` where the plan is followed and ``gathered:3`` where it was not.

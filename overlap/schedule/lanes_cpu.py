@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from overlap.comm.calls import interrupt_calls
+from overlap.comm.label import reset_label, set_label
 from overlap.nvtx import Scope
 from overlap.schedule.events_cpu import GRACE_S, HostEvent, wait_host
-from overlap.schedule.lanes import DONE, Event, Job, Watch, labelled_for, refuse_closed, run_marked
+from overlap.schedule.lanes import DONE, Event, Job, Watch, purpose, refuse_closed, run_marked
 
 
 @cache
@@ -37,7 +38,9 @@ class HostClock:
 
 def run_job(job: Job, lane: str, watch: Watch | None) -> None:
     """Run one job in the calling thread, inside its NVTX range, and report its span."""
-    if watch is None or job.run is None:
+    if job.run is None:
+        return
+    if watch is None:
         run_marked(job)
         return
     start = time.monotonic_ns()
@@ -47,8 +50,11 @@ def run_job(job: Job, lane: str, watch: Watch | None) -> None:
 
 def run_for_unit(job: Job, lane: str, watch: Watch | None) -> None:
     """As `run_job`, for lanes that communicate: the job's collectives are for its unit or bucket."""
-    with labelled_for(job):
+    token = set_label(purpose(job.unit, job.event))
+    try:
         run_job(job, lane, watch)
+    finally:
+        reset_label(token)
 
 
 class ThreadLane:
@@ -115,7 +121,8 @@ class ThreadLane:
     def _attempt(self, job: Job, waits: Sequence[Event]) -> BaseException | None:
         try:
             for wait in waits:
-                wait_host(wait, self._timeout_s, job.label)
+                if wait is not DONE:
+                    wait_host(wait, self._timeout_s, job.label)
             run_for_unit(job, self.name, self._watch)
         except BaseException as error:  # it is raised again where the event is waited for
             return error
@@ -137,7 +144,8 @@ class InlineLane:
         if self._closed:
             refuse_closed(self.name)
         for wait in waits:
-            wait_host(wait, self._timeout_s, job.label)
+            if wait is not DONE:
+                wait_host(wait, self._timeout_s, job.label)
         self._run(job, self.name, self._watch)
         return DONE
 

@@ -13,7 +13,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from overlap.schedule.lanes import Event, Job, Watch, labelled_for, refuse_closed, run_marked
+from overlap.comm.label import reset_label, set_label
+from overlap.schedule.lanes import Event, Job, Watch, purpose, refuse_closed, run_marked
 
 # CUDA's priorities are negative for high; NCCL kernels must not queue behind a full device of compute blocks.
 HIGH_PRIORITY = -1
@@ -75,8 +76,11 @@ class _Stream:
 
     def _work(self, job: Job) -> None:
         start = self.clock.mark() if self._watch is not None else None
-        with labelled_for(job):
+        token = set_label(purpose(job.unit, job.event))
+        try:
             run_marked(job)
+        finally:
+            reset_label(token)
         if self._watch is not None:
             self._watch.span(self.name, job, start, self.clock.mark())
 

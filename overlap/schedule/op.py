@@ -8,7 +8,7 @@ reads the slot), ``packed:1``, ``reduced:1``, ``replicated:1`` (bucket 1). A sec
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -65,6 +65,7 @@ class Op:
         waits: events that must be true before it starts.
         records: the event that is true once it has finished.
         frees: for an exit: the unit's slot is refilled (or unused) before anyone reads it again.
+        lane: it runs on.
     """
 
     kind: Kind
@@ -73,8 +74,8 @@ class Op:
     waits: tuple[str, ...]
     records: str
     frees: bool = False
+    lane: LaneName = field(init=False, repr=False, compare=False)
 
-    @property
-    def lane(self) -> LaneName:
-        """The lane the op runs on."""
-        return LANE_OF[self.kind]
+    def __post_init__(self) -> None:
+        """Every step asks for the lane; the kind says it."""
+        object.__setattr__(self, "lane", LANE_OF[self.kind])

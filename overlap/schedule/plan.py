@@ -39,7 +39,7 @@ class Plan:
             "prefetch": self.prefetch,
             "units": [asdict(unit) for unit in self.spec.units],
             "buckets": [asdict(bucket) for bucket in self.spec.buckets],
-            "ops": [{**asdict(op), "lane": op.lane} for op in self.ops],
+            "ops": [asdict(op) for op in self.ops],
         }
         return json.dumps(body, separators=(",", ":"))
 

@@ -25,6 +25,7 @@ class Reductions:
         self._issuer = issuer
         self._buckets: Sequence[BucketSpec] = ()
         self._packs: dict[int, Op] = {}
+        self._places: dict[int, int] = {}  # bucket -> place of its pack in the plan
         self._reductions: dict[int, Op] = {}
         self._replications: dict[int, Op] = {}
         self._order: list[int] = []
@@ -41,6 +42,7 @@ class Reductions:
         self._packs, self._reductions, self._replications = (
             {op.index: op for op in ops if op.kind is kind} for kind in (Kind.PACK, Kind.REDUCE, Kind.REPLICATE)
         )
+        self._places = {op.index: number for number, op in enumerate(ops) if op.kind is Kind.PACK}
         self._order = [*self._packs, *(bucket for bucket in order if bucket not in self._packs)]
         self._waiting = []
         self._ready = set()
@@ -67,6 +69,13 @@ class Reductions:
         """The bucket whose turn it is; None where all have left."""
         return self._waiting[0] if self._waiting else None
 
+    def due_before(self, place: int | None) -> int | None:
+        """The bucket whose turn it is, if the plan packs it before one of its places; any for None."""
+        if not self._waiting:
+            return None
+        bucket = self._waiting[0]
+        return bucket if place is None or self._places.get(bucket, place) < place else None
+
     def planned_pack(self, bucket: int) -> Op | None:
         """What the plan packs a bucket with."""
         return self._packs.get(bucket)
@@ -74,6 +83,7 @@ class Reductions:
     def repeat(self, bucket: int) -> None:
         """Reduce a bucket once more: gradients have reached it after it was packed."""
         self._packs.pop(bucket, None)
+        self._places.pop(bucket, None)
         self.reduce(bucket)
         # The plan's end waits for the plan's last reduction, which this one comes after.
         self._issuer.wait(self._ended.get(self._buckets[bucket].buffer, DONE), "reduce")

@@ -115,12 +115,16 @@ class Bucket:
 
     def forget_discarded(self) -> None:
         """Drop what has been accumulated for parameters whose gradients were discarded since (``zero_grad``)."""
+        if not (self.accumulating or self.holds_partial):
+            for param in self.params:
+                param.used = param.discard = False
+            return
         for param, slot in zip(self.params, self.slots, strict=True):
             if param.discard and self.accumulating and self.own is not None:
                 self.own.narrow(1, slot.offset, slot.chunk).zero_()
             if param.discard and self.holds_partial and self.partial is not None:
                 self.partial.narrow(0, slot.offset, slot.chunk).zero_()
-            if param.discard or not (self.accumulating or self.holds_partial):
+            if param.discard:
                 param.used = False
         keeps = not all(param.discard for param in self.params)
         self.accumulating &= keeps

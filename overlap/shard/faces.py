@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 
 from torch import nn
 
@@ -29,9 +30,16 @@ class Faces:
         """Whether nobody has come to share a parameter since."""
         return [param.owners for param in self._params] == self._owners
 
-    def show_working(self) -> None:
-        """Let module code see full parameters."""
-        if not self._working_is_shown():  # else edits since it was shown would be forgotten
+    def undisturbed(self) -> bool:
+        """Whether modules hold the public faces, and both faces agree on what is trained."""
+        for table, faces in self._public:
+            if not all(map(is_, map(table.get, faces), faces.values())):
+                return False
+        return [face.requires_grad for face in self._full] == [param.public.requires_grad for param in self._placed]
+
+    def show_working(self, *, watch: bool = True) -> None:
+        """Let module code see full parameters; ``watch`` for edits from now on."""
+        if watch and not self._working_is_shown():  # else edits since it was shown would be forgotten
             self._versions = self._read_versions()
         for table, faces in self._working:
             table.update(faces)

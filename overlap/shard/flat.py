@@ -25,7 +25,7 @@ from torch.distributed.tensor import DTensor
 from overlap import _compat
 from overlap.errors import ConfigError, message
 from overlap.shard.layout import FlatLayout
-from overlap.shard.param import NEVER, ShardedParam, as_dtensor, local_rows
+from overlap.shard.param import ShardedParam, as_dtensor, local_rows
 
 TRAINABLE_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _HOME_MARK = "_overlap_home"  # on the public face of a parameter
@@ -69,6 +69,9 @@ class Flat:
         exp_avg_sq: ``[shard_numel]`` fp32, given by ``overlap.AdamW``.
         order: how an engine runs work in the order of its compute lane.
         updated: the fused optimizer has written master and shard since the last refresh.
+        _counting: tensors whose versions tell of changes: public parameters and what is inside of them, which do not
+            count together.
+        _seen: their versions at the last refresh; None where the shard is to be made anew.
     """
 
     key: FlatKey
@@ -83,6 +86,8 @@ class Flat:
     exp_avg_sq: Tensor | None = None
     updated: bool = False
     order: InOrder | None = None
+    _counting: list[Tensor] = field(default_factory=list)
+    _seen: list[int] | None = None
 
     def in_order(self, kind: str, nbytes: int, run: Callable[[], None]) -> None:
         """Do work in the order of compute: at once while there is no engine, else as a job of its compute lane."""
@@ -94,6 +99,7 @@ class Flat:
     def add(self, param: ShardedParam) -> None:
         """Take in the parameter at the next place of the layout."""
         self.params.append(param)
+        self._counting += [param.public, _compat.local_tensor(param.public)]
         # Weak: a flat holds its public parameters, and both must go when the model goes.
         param.public.__dict__[_HOME_MARK] = (weakref.ref(self), weakref.ref(param))
 
@@ -120,19 +126,20 @@ class Flat:
         self.key = replace(self.key, trainable=True, master_dtype=torch.float32)
         if self.master.dtype != torch.float32:
             self.master = self.master.float()
+            self._counting, self._seen = [], None
             for param in self.params:
                 _compat.put_into(param.public, self.rows_of(self.master, param))
+                self._counting += [param.public, _compat.local_tensor(param.public)]
         for param in self.params:
             param.trainable = True
 
     def changed(self) -> bool:
         """Whether weights have changed since the last refresh."""
-        return self.updated or self._versions() != self._seen_versions()
+        return self.updated or _compat.versions_of(self._counting) != self._seen
 
     def mark_changed(self) -> None:
         """Weights have been changed behind the version counters."""
-        for param in self.params:
-            param.seen_version = NEVER
+        self._seen = None
 
     def refresh_shard(self, before: Callable[[Flat], None] = _ignore) -> bool:
         """Bring the shard up to date; True if full parameters gathered earlier are old.
@@ -144,11 +151,9 @@ class Flat:
         version counters of the public parameters and their local tensors: in-place edits, other optimizers,
         ``load_state_dict``, DCP. Edits of ``param.data`` move no counter: call ``mark_changed`` after them.
         """
-        versions = self._versions()
-        changed = versions != self._seen_versions()
-        if changed:
-            for param, version in zip(self.params, versions, strict=True):
-                param.seen_version = version
+        versions = _compat.versions_of(self._counting)
+        changed = versions != self._seen
+        self._seen = versions
         if changed or self.updated:
             before(self)
         if changed and self.shard is not self.master:
@@ -156,12 +161,6 @@ class Flat:
         changed |= self.updated
         self.updated = False
         return changed
-
-    def _versions(self) -> list[tuple[int, int]]:
-        return _compat.distributed_versions_of([param.public for param in self.params])
-
-    def _seen_versions(self) -> list[tuple[int, int]]:
-        return [param.seen_version for param in self.params]
 
 
 class Home(NamedTuple):

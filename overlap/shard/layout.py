@@ -23,6 +23,8 @@ from dataclasses import dataclass
 
 ALIGN = 128
 """Elements between aligned starts: 256 bytes for 2-byte dtypes, more for wider ones."""
+LEAST_ALIGN = 8
+"""As many at least: 16 bytes for 2-byte dtypes, which is what a vector load takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,8 @@ class ParamLayout:
         rows: size of that dimension (1 for a scalar).
         row_numel: elements per row.
         chunk_rows: rows a rank keeps room for.
-        offset: start in the shard, in elements.
+        offset: start in the shard, in elements; a chunk below ``ALIGN`` starts at a multiple of its own size, rounded
+            up to a power of two: among many ranks, where chunks are small, they would be lost in padding.
         full_offset: start in the slot, in elements.
     """
 
@@ -127,16 +130,22 @@ def lay_out(
         row_numel = math.prod(shape[:dim]) * math.prod(shape[dim + 1 :])
         chunk_rows = -(-rows // world)
         stored = (dim, *(other for other in order if other != dim)) if shape else ()
-        param = ParamLayout(shape, stored, rows, row_numel, chunk_rows, offset, full_offset)
-        params.append(param)
-        offset = aligned(offset + param.chunk)
-        full_offset = aligned(full_offset + param.chunk * world)
-    return FlatLayout(world, tuple(params), offset, full_offset)
+        chunk = chunk_rows * row_numel
+        offset = aligned(offset, natural_alignment(chunk))
+        params.append(ParamLayout(shape, stored, rows, row_numel, chunk_rows, offset, full_offset))
+        offset += chunk
+        full_offset = aligned(full_offset + chunk * world)
+    return FlatLayout(world, tuple(params), aligned(offset, LEAST_ALIGN), full_offset)
 
 
-def aligned(numel: int) -> int:
-    """Round up to ``ALIGN``."""
-    return -(-numel // ALIGN) * ALIGN
+def aligned(numel: int, align: int = ALIGN) -> int:
+    """Round up to a multiple."""
+    return -(-numel // align) * align
+
+
+def natural_alignment(numel: int) -> int:
+    """Where so many elements may start: at a multiple of a power of two."""
+    return min(ALIGN, max(LEAST_ALIGN, 1 << max(numel - 1, 0).bit_length()))
 
 
 def memory_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:

@@ -22,7 +22,6 @@ from overlap import _compat
 from overlap.errors import StateError, message
 from overlap.shard.layout import ParamLayout
 
-NEVER = (-1, -1)  # a version that no tensor has
 REPLACED_MARK = "_overlap_replaced"  # on an original, which optimizers and tied modules may still hold: its public face
 
 
@@ -64,7 +63,6 @@ class ShardedParam:
         hidden: it is not shown while autograd leaves another beside it.
         aside: that part of it, while hooks are to see the other alone.
         discard: what has been accumulated without reduction is to be forgotten.
-        seen_version: version counters of ``public`` when the compute-dtype shard was last made from it.
         reordered: its dimensions are stored in another order than they have.
     """
 
@@ -83,7 +81,6 @@ class ShardedParam:
     aside: Tensor | None = None
     discard: bool = False
     has_moments: bool = False
-    seen_version: tuple[int, int] = NEVER
     reordered: bool = False
 
     def __post_init__(self) -> None:

@@ -66,7 +66,7 @@ class Unit:
     @property
     def resident(self) -> bool:
         """Whether full parameters stay from step to step."""
-        return self.options.resident or self.held or not self.reshard_after_backward
+        return self.held or not self.reshard_after_backward or self.options.resident
 
     @property
     def shares_slot(self) -> bool:
@@ -116,8 +116,18 @@ class Unit:
         Raises:
             StateError: a parameter was replaced.
         """
-        for param in self.params:
-            param.check_public(held=self.held)
+        if self._faces is not None and not self._faces.match():
+            self._faces = None
+        if self.params and not (self._faces or self._make_faces()).undisturbed():
+            for param in self.params:
+                param.check_public(held=self.held)
+
+    def changed(self) -> bool:
+        """Whether weights have changed since they were last made ready for a gather."""
+        for flat in self.flats:  # noqa: SIM110 - once a unit and step: no generator
+            if flat.changed():
+                return True
+        return False
 
     @property
     def thawing(self) -> list[Flat]:
@@ -125,17 +135,17 @@ class Unit:
         frozen = (flat for flat in self.flats if not flat.key.trainable)
         return [flat for flat in frozen if any(param.public.requires_grad for param in flat.params)]
 
-    def show_working(self) -> None:
-        """Let module code see full parameters."""
+    def show_working(self, *, watch: bool = True) -> None:
+        """Let module code see full parameters; ``watch`` lets ``check_unedited`` tell of edits from now on."""
         if self.params:
-            self._current_faces().show_working()
+            (self._faces or self._make_faces()).show_working(watch=watch)
         for empty in self.empties:
             empty.show_working()
 
     def show_public(self) -> None:
         """Let everyone else see sharded ones, unless full ones are held by hand."""
         if not self.held:
-            self._current_faces().show_public()
+            (self._faces or self._make_faces()).show_public()
             for empty in self.empties:
                 empty.show_public()
 
@@ -146,11 +156,10 @@ class Unit:
             StateError: naming the parameter.
         """
         if self.params:
-            self._current_faces().check_unedited()
+            (self._faces or self._make_faces()).check_unedited()
 
-    def _current_faces(self) -> Faces:
-        if self._faces is None or not self._faces.match():
-            self._faces = Faces(self.params)
+    def _make_faces(self) -> Faces:
+        self._faces = Faces(self.params)
         return self._faces
 
 

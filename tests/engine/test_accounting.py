@@ -32,33 +32,43 @@ def _trained(steps: int, **options: Any) -> Sharded:
     return run
 
 
-def _aligned(numel: int) -> int:
-    return -(-numel // 128) * 128
+def _up(numel: int, align: int = 128) -> int:
+    return -(-numel // align) * align
+
+
+def _rooms(world: int, *, shards: bool) -> dict[bool, int]:
+    """Elements of sharded and of replicated parameters on this rank, by hand.
+
+    Each has room for ceil(rows / world) rows, and starts at a multiple of 8 to 128 that is at least as large.
+    """
+    ends: dict[tuple[str, bool], int] = {}
+    for name, param in seeded().named_parameters():
+        unit, rows = name.split(".")[1] if name.startswith("blocks.") else "", len(param)
+        sharded = shards and param.numel() > SMALL
+        room = -(-rows // world) * param.numel() // rows if sharded else param.numel()
+        align = next(align for align in (8, 16, 32, 64, 128) if align >= min(room, 128))
+        ends[unit, sharded] = _up(ends.get((unit, sharded), 0), align) + room
+    return {kind: sum(_up(end, 8) for (_, sharded), end in ends.items() if sharded is kind) for kind in (True, False)}
 
 
 def _states(stage: int, world: int, dtypes: dict[str, torch.dtype]) -> dict[str, int]:
-    """Bytes by hand: every tensor has room for ceil(rows / world) rows, from an aligned start."""
+    """Bytes by hand."""
     compute, wire = dtypes.get("param_dtype", FP32).itemsize, dtypes.get("reduce_dtype", FP32).itemsize
-    shapes = [tuple(param.shape) for param in seeded().parameters()]
-    rooms = {True: 0, False: 0}  # of sharded and of replicated parameters on this rank
-    for rows, *rest in shapes:
-        numel = rows * (rest[0] if rest else 1)
-        sharded = stage > 0 and numel > SMALL
-        rooms[sharded] += _aligned(-(-rows // world) * numel // rows if sharded else numel)
+    rooms = _rooms(world, shards=stage > 0)
     mine = sum(rooms.values())
     states = {"master": 4 * mine, "moments": 8 * mine, "gradients": dtypes.get("grad_dtype", FP32).itemsize * mine}
     if compute != 4:
         states["gather input"] = compute * mine
     if stage in (1, 2):
-        states["full parameters"] = compute * sum(_full_rooms(shapes, world))
+        states["full parameters"] = compute * sum(_full_rooms(world))
     if stage == 1:
         states["full gradients"] = wire * world * rooms[True]
     return states
 
 
-def _full_rooms(shapes: list[tuple[int, ...]], world: int) -> list[int]:
-    sizes = [(rows, rows * (rest[0] if rest else 1)) for rows, *rest in shapes]
-    return [_aligned(-(-rows // world) * world * (numel // rows)) for rows, numel in sizes if numel > SMALL]
+def _full_rooms(world: int) -> list[int]:
+    sizes = [(len(param), param.numel()) for param in seeded().parameters()]
+    return [_up(-(-rows // world) * world * (numel // rows)) for rows, numel in sizes if numel > SMALL]
 
 
 def _memory_is_as_laid_out(world: int) -> None:

@@ -143,8 +143,8 @@ def _counts(stage: int) -> None:
     wire, memory = engine.wire(), engine.memory()
     assert wire.counted == pytest.approx(wire.formula + sum(wire.items.values()))
     assert memory.predicted == memory.allocated
-    # Per block 16 x 16 weights, shared by two unless nothing is, and 16 biases, whole; each from an aligned start.
-    crossing = BLOCKS * (WIDTH * WIDTH // (1 if stage == 0 else 2) + 128) * 4
+    # Per block 16 x 16 weights, shared by two unless nothing is, and 16 biases, whole.
+    crossing = BLOCKS * (WIDTH * WIDTH // (1 if stage == 0 else 2) + WIDTH) * 4
     assert engine.comms["replicate"].counter.snapshot().sent == {"replicate": 3 * crossing}
 
 

@@ -108,6 +108,24 @@ def test_slots_in_any_order(device):
 @pytest.mark.parametrize("size", [(0, 5), (3, 0)])
 def test_empty_bucket(device, size):
     ops.pack([], torch.empty(size, device=device), ())
+    ops.pack([torch.empty(0, device=device)], torch.empty(size, device=device), (PackSlot(0, 0, 0),))
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 1 / 3])
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_short_rows_of_many_ranks(on_threads, on_reference, threads, scale, accumulate):
+    """Small parameters among many ranks: the native face walks columns there, cut between threads at any row."""
+    world = 5000
+    numels = [2 * world, 3 * world - 1, 1, world // 2, 0, 8 * world - 12, 5 * world]
+    slots, width = packed_slots([(numel,) for numel in numels], world, align=8, gap=3)
+    dtypes = [torch.float32, torch.bfloat16, torch.float32, torch.float16, torch.float32, torch.float32]
+    grads = [values(numel, dtype, "cpu") for numel, dtype in zip(numels[:-1], dtypes, strict=True)] + [None]
+    for dtype in FLOATS:
+        buckets = [torch.full((world, width), 0.5 if accumulate else NAN, dtype=dtype) for _ in range(2)]
+        on_threads(threads, ops.pack, grads, buckets[0], slots, scale=scale, accumulate=accumulate)
+        on_reference(ops.pack, grads, buckets[1], slots, scale=scale, accumulate=accumulate)
+        assert same_bits(*buckets)
 
 
 @quiet_numpy

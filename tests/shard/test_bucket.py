@@ -9,7 +9,6 @@ from torch import Tensor
 
 from overlap import ops
 from overlap.shard.bucket import Bucket, make_buckets
-from overlap.shard.layout import ALIGN
 from overlap.shard.param import local_rows
 from overlap.shard.unit import Unit
 
@@ -54,8 +53,8 @@ def test_buckets_of_a_flat_are_as_wide_as_its_shard_together():
 def test_a_bucket_is_world_rows_of_its_dtype():
     flat = make_flat(values((8, 16)), world=4)
     (bucket,) = make_buckets([make_unit("u", flat)], 1 << 20, torch.bfloat16, ranks=4, merge_replicated=True)
-    assert (bucket.world, bucket.width, bucket.replicated) == (4, ALIGN, False)
-    assert (bucket.numel, bucket.nbytes) == (4 * ALIGN, 8 * ALIGN)
+    assert (bucket.world, bucket.width, bucket.replicated) == (4, 32, False)
+    assert (bucket.numel, bucket.nbytes) == (128, 256)
 
 
 def test_a_size_limit_cuts_and_larger_parameters_stand_alone():
@@ -113,13 +112,13 @@ def test_unmerged_replicated_parameters_stay_with_their_unit_and_are_padded_to_t
     units = [make_unit(name, make_flat(values((300,)), world=1)) for name in ("a", "b")]
     buckets = make_buckets(units, 1 << 20, torch.float32, ranks=5, merge_replicated=False)
     assert [bucket.name for bucket in buckets] == ["b", "a"]
-    assert [(bucket.width, bucket.stretches[0].width) for bucket in buckets] == [(385, 384)] * 2
+    assert [(bucket.width, bucket.stretches[0].width) for bucket in buckets] == [(305, 304)] * 2
 
 
 def test_memory_of_its_own_is_made_once_and_starts_at_zero():
     (bucket,) = of_one_unit(make_unit("u", make_flat(values((8, 8)), world=2)), 1 << 20, ranks=2)
     own = bucket.take_own(torch.bfloat16)
-    assert (own.shape, own.dtype) == ((2, ALIGN), torch.bfloat16)
+    assert (own.shape, own.dtype) == ((2, 32), torch.bfloat16)
     assert not own.any()
     assert bucket.take_own(torch.float32) is own
 
@@ -158,7 +157,7 @@ def test_shared_memory_is_the_front_of_what_buckets_take_turns_on():
     (bucket,) = of_one_unit(make_unit("u", make_flat(values((8, 8)), world=2)), 1 << 20, ranks=2)
     memory = torch.zeros(bucket.numel + 100)
     bucket.share(memory)
-    assert bucket.take_shared().shape == (2, ALIGN)
+    assert bucket.take_shared().shape == (2, 32)
     assert bucket.take_shared().data_ptr() == memory.data_ptr()
 
 

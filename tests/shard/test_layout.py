@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.relaxed import relaxed
 
-from overlap.shard.layout import ALIGN, aligned, lay_out, pieces, split_dim
+from overlap.shard.layout import ALIGN, LEAST_ALIGN, aligned, lay_out, pieces, split_dim
 
 shapes = st.lists(st.integers(1, 40), min_size=0, max_size=3).map(tuple)
 worlds = st.integers(1, 9)
@@ -34,11 +34,20 @@ def test_parameters_lie_behind_each_other_at_aligned_places(flat: list[tuple[int
     layout = lay_out(flat, world)
     end = full_end = 0
     for param in layout.params:
-        assert param.offset % ALIGN == param.full_offset % ALIGN == 0
-        assert end <= param.offset < end + ALIGN
+        align = max(LEAST_ALIGN, min(ALIGN, 1 << math.ceil(math.log2(max(param.chunk, 1)))))
+        assert param.offset % align == param.full_offset % ALIGN == 0
+        assert end <= param.offset < end + align
         assert full_end <= param.full_offset < full_end + ALIGN
         end, full_end = param.offset + param.chunk, param.full_offset + param.chunk * world
-    assert (layout.shard_numel, layout.full_numel) == (aligned(end), aligned(full_end))
+    assert (layout.shard_numel, layout.full_numel) == (aligned(end, LEAST_ALIGN), aligned(full_end))
+
+
+@relaxed
+@given(st.lists(shapes, min_size=1, max_size=8), st.integers(1, 2000))
+def test_padding_is_never_much_more_than_what_it_pads(flat: list[tuple[int, ...]], world: int):
+    layout = lay_out(flat, world)
+    room = sum(max(param.chunk, LEAST_ALIGN) for param in layout.params)
+    assert layout.shard_numel < 2 * room + ALIGN
 
 
 @relaxed
@@ -83,10 +92,10 @@ def test_a_whole_flat_by_hand():
     layout = lay_out([(5, 3), (7,), ()], 2)
     assert [(param.chunk, param.offset, param.full_offset) for param in layout.params] == [
         (9, 0, 0),
-        (4, 128, 128),
-        (1, 256, 256),
+        (4, 16, 128),
+        (1, 24, 256),
     ]
-    assert (layout.shard_numel, layout.full_numel) == (384, 384)
+    assert (layout.shard_numel, layout.full_numel) == (32, 384)
 
 
 def test_nothing_takes_no_room():
