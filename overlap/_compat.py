@@ -158,9 +158,15 @@ def parameter_table(module: nn.Module) -> dict[str, nn.Parameter | None]:
     return module._parameters
 
 
+fast_attributes = torch._C.DisableTorchFunctionSubclass
+"""Inside, ``.grad``, ``._version`` and the like of a DTensor cost half as much: nobody asks for its
+``__torch_function__``, which is switched off anyway. For attributes alone; no code of users may run there."""
+
+
 def versions_of(tensors: Iterable[Tensor]) -> list[int]:
     """How often each has been changed in place."""
-    return [*map(_version_of, tensors)]
+    with fast_attributes():
+        return [*map(_version_of, tensors)]
 
 
 _version_of = attrgetter("_version")
@@ -198,7 +204,10 @@ def accumulation_hooks(param: Tensor) -> list[Callable[[Tensor], None]]:
 
 def have_hooks(params: Iterable[Tensor], *, beside: int) -> list[bool]:
     """Which leaves have hooks of either kind, more than ``beside`` of those that see a gradient before it is added."""
-    return [bool(param._post_accumulate_grad_hooks) or len(param._backward_hooks or ()) > beside for param in params]
+    with fast_attributes():
+        return [
+            bool(param._post_accumulate_grad_hooks) or len(param._backward_hooks or ()) > beside for param in params
+        ]
 
 
 def on_registration(hook: Callable[[Any, str, Any], None]) -> None:

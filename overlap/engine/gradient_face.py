@@ -39,11 +39,13 @@ def watch_direct(param: ShardedParam) -> None:
         _compat.on_gradient(param.public, _Beside(param))
 
 
-def keep(params: Iterable[ShardedParam]) -> None:
+def keep(params: Sequence[ShardedParam]) -> None:
     """A backward begins: take a gradient that is shown into our memory, if the user has put another in its place."""
-    for param in params:
+    with _compat.fast_attributes():
+        shown = [param.public.grad is not None for param in params]
+    for param, is_shown in zip(params, shown, strict=True):
         param.arrived, param.reducing = False, True
-        param.kept = param.public.grad is not None and param.take_shown_gradient()
+        param.kept = is_shown and param.take_shown_gradient()
 
 
 def make_room(param: ShardedParam) -> None:
@@ -57,19 +59,23 @@ def make_room(param: ShardedParam) -> None:
 def publish(params: Sequence[ShardedParam]) -> None:
     """Show gradients, after the parameters' hooks have seen them."""
     hooked = _compat.have_hooks([param.public for param in params], beside=1)  # one is ours
-    with torch.no_grad():
+    apart = []
+    with _compat.fast_attributes():
         for param, watched in zip(params, hooked, strict=True):
-            if watched or param.kept or param.public.grad is not None:
-                _publish(param, param.used and watched)
-            elif param.used:  # nothing was shown before
+            if not param.used and not param.kept:
+                param.reducing = False
+            elif watched or param.kept or param.public.grad is not None:
+                apart.append((param, watched and param.used))
+            else:  # nothing was shown before
                 param.public.grad = param.gradient
-                param.used = False
+                param.used = param.reducing = False
+    with torch.no_grad():
+        for param, watched in apart:
+            _publish(param, watched)
             param.reducing = False
 
 
 def _publish(param: ShardedParam, hooked: bool) -> None:
-    if not param.used and not param.kept:
-        return
     if hooked:
         for hook in _hooks(param):
             assert param.gradient is not None

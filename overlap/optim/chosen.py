@@ -9,6 +9,7 @@ from itertools import compress
 import torch
 from torch import Tensor
 
+from overlap import _compat
 from overlap.comm.collective import Communicator
 from overlap.comm.meshes import compute_communicator
 from overlap.errors import ConfigError, message
@@ -38,8 +39,11 @@ class Share:
     def with_gradient(self) -> Share:
         """Those that have a gradient; one that the user has put in place of ours is copied to where it is read."""
         params = self.params
-        if self.flat.grad is not None and all([param.public.grad is param.gradient for param in params]):  # noqa: C419
-            return self  # by far the most frequent, and so without a call for each
+        if self.flat.grad is not None:  # then parameters have a place for it
+            with _compat.fast_attributes():
+                ours = [param.public.grad is param.gradient for param in params]
+            if all(ours):
+                return self
         shown = [param.take_shown_gradient() for param in params]
         if all(shown):
             return self

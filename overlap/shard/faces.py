@@ -35,7 +35,9 @@ class Faces:
         for table, faces in self._public:
             if not all(map(is_, map(table.get, faces), faces.values())):
                 return False
-        return [face.requires_grad for face in self._full] == [param.public.requires_grad for param in self._placed]
+        with _compat.fast_attributes():
+            trained = [param.public.requires_grad for param in self._placed]
+        return trained == [face.requires_grad for face in self._full]
 
     def show_working(self, *, watch: bool = True) -> None:
         """Let module code see full parameters; ``watch`` for edits from now on."""

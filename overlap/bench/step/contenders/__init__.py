@@ -49,6 +49,7 @@ CONTENDERS: Mapping[str, Spec] = MappingProxyType(
             Spec("fsdp1", 3, fsdp1, rival="ours-3", collectives=SHARDED),
             Spec("fsdp2", 3, fsdp2, rival="ours-3", collectives=SHARDED),
             Spec("fsdp2-best", 3, fsdp2_best, rival="ours-3", collectives=SHARDED),
+            Spec("fsdp2-2", 2, partial(fsdp2_best, keeps=True), rival="ours-2", collectives=SHARDED),
             Spec(
                 "fsdp2-best-bf16wire",
                 3,

@@ -26,16 +26,25 @@ def fsdp2(workload: Workload) -> Contender:
     return _contender(_shard(workload, torch.float32)[0], workload, "")
 
 
-def fsdp2_best(workload: Workload, *, reduce_dtype: torch.dtype = torch.float32) -> Contender:
-    """Build it with everything that lets it overlap."""
+def fsdp2_best(workload: Workload, *, reduce_dtype: torch.dtype = torch.float32, keeps: bool = False) -> Contender:
+    """Build it with everything that lets it overlap.
+
+    Args:
+        workload: what to train.
+        reduce_dtype: of gradients on the wire.
+        keeps: parameters stay gathered from forward to backward: stage 2 by what travels.
+    """
     root, *blocks = units = _shard(workload, reduce_dtype)
+    if keeps:
+        root.set_reshard_after_forward(False)
     _compat.gather_asynchronously(root)
     for number, unit in enumerate(units):
         unit.set_modules_to_forward_prefetch(units[number + 1 : number + 1 + AHEAD])
     for number, block in enumerate(blocks):
         block.set_modules_to_backward_prefetch(blocks[max(0, number - AHEAD) : number][::-1])
     root.set_modules_to_backward_prefetch(blocks[-AHEAD:][::-1])
-    chosen = [f"prefetch {AHEAD} both ways", "async gathers", *_reduction_options(root)]
+    chosen = ["reshard_after_forward=False"] if keeps else []
+    chosen += [f"prefetch {AHEAD} both ways", "async gathers", *_reduction_options(root)]
     return _contender(root, workload, ", ".join(chosen))
 
 
