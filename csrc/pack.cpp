@@ -58,16 +58,24 @@ void fill_column(const Target& target, const Strided* tensor, const Region& regi
     const std::int64_t span = region.end - region.offset, numel = tensor == nullptr ? 0 : region.numel;
     const std::int64_t full =
         numel == 0 ? begin : std::clamp<std::int64_t>(numel / region.chunk, begin, end);
+    const auto source = [&](std::int64_t row) {
+        return at(tensor->dtype, tensor->data, row * region.chunk);
+    };
     if (full > begin) {
-        move_rows(tensor->dtype, at(tensor->dtype, tensor->data, begin * region.chunk), bucket.dtype,
-                  spot(begin, 0), full - begin, region.chunk, bucket.width, target.scale, target.accumulate);
+        if (region.chunk < kNarrow) {
+            move_rows(tensor->dtype, source(begin), bucket.dtype, spot(begin, 0), full - begin, region.chunk,
+                      bucket.width, target.scale, target.accumulate);
+        } else {
+            for (std::int64_t row = begin; row < full; ++row)
+                target.fill(place(row), tensor->dtype, source(row), region.chunk);
+        }
         if (!target.accumulate)
             clear_rows(bucket.dtype, spot(begin, region.chunk), full - begin, span - region.chunk, bucket.width);
     }
     std::int64_t row = full;
     const std::int64_t held = row < end ? std::max<std::int64_t>(numel - row * region.chunk, 0) : 0;
     if (held > 0) {
-        target.fill(place(row), tensor->dtype, at(tensor->dtype, tensor->data, row * region.chunk), held);
+        target.fill(place(row), tensor->dtype, source(row), held);
         if (!target.accumulate) target.clear(place(row) + held, span - held);
         ++row;
     }

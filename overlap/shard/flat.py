@@ -1,6 +1,6 @@
 """The one storage rule: a unit's shards lie back to back, and every buffer over them has the same offsets.
 
-    offset      0          256 B aligned
+    offset      0          aligned (layout.py)
     master      | p0 rows  | p1 rows  | ...   fp32, what the optimizer updates; public parameters are views of it
     shard       | p0 rows  | p1 rows  | ...   compute dtype, what a gather sends; the master itself in fp32
     grad        | p0 rows  | p1 rows  | ...   reduced gradient
@@ -125,11 +125,13 @@ class Flat:
         """Make what was frozen trainable: weights widen to fp32; the gather's input stays where it is."""
         self.key = replace(self.key, trainable=True, master_dtype=torch.float32)
         if self.master.dtype != torch.float32:
+            current = not self.changed()
             self.master = self.master.float()
-            self._counting, self._seen = [], None
+            self._counting = []
             for param in self.params:
                 _compat.put_into(param.public, self.rows_of(self.master, param))
                 self._counting += [param.public, _compat.local_tensor(param.public)]
+            self._seen = _compat.versions_of(self._counting) if current else None
         for param in self.params:
             param.trainable = True
 

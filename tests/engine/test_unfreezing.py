@@ -122,3 +122,51 @@ def _alone() -> None:
 def test_unfreezing_on_one_rank_is_an_error_on_all(ranks: Ranks) -> None:
     with pytest.raises(RankError, match="DesyncError"):
         ranks.fresh(2, _alone, group_timeout_s=3)
+
+
+def _half_precision(stage: int) -> tuple[Chain, Chain]:
+    """Sharded and plain; all in bf16, one block frozen, one step taken."""
+    nets = []
+    for _ in range(2):
+        net = chain().to(BF16)
+        net.blocks[1].requires_grad_(False)
+        nets.append(net)
+    model, twin = _shard(nets[0], stage), nets[1]
+    for net in (model, twin):
+        net(data(0, 0).to(BF16)).sum().backward()
+        net.zero_grad()
+    return model, twin
+
+
+def _thaws_under_a_graph(stage: int) -> None:
+    """Wider masters are no other weights: what a graph has saved is still what its forward saw."""
+    model, twin = _half_precision(stage)
+    for net in (model, twin):
+        before = net(data(1, 0).to(BF16)).square().mean()
+        net.blocks[1].requires_grad_(True)
+        (before + net(data(1, 0).to(BF16)).square().mean()).backward()
+    for (name, mine), theirs in zip(model.named_parameters(), twin.parameters(), strict=True):
+        assert mine.grad is not None, name
+        assert torch.allclose(mine.grad.full_tensor().float(), theirs.grad.float(), rtol=0.05, atol=1e-3), name
+
+
+def _thaws_edited(stage: int) -> None:
+    model, twin = _half_precision(stage)
+    with torch.no_grad():
+        model.blocks[1].linear.weight.to_local().mul_(2)
+        twin.blocks[1].linear.weight.mul_(2)
+    found = []
+    for net in (model, twin):
+        net.blocks[1].requires_grad_(True)
+        found.append(net(data(1, 0).to(BF16)))
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_half_precision_is_unfrozen_between_forward_and_backward(ranks: Ranks, stage: int) -> None:
+    ranks(1, _thaws_under_a_graph, stage)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_an_edit_just_before_unfreezing_counts(ranks: Ranks, stage: int) -> None:
+    ranks(1, _thaws_edited, stage)

@@ -117,7 +117,7 @@ def test_empty_bucket(device, size):
 def test_short_rows_of_many_ranks(on_threads, on_reference, threads, scale, accumulate):
     """Small parameters among many ranks: the native face walks columns there, cut between threads at any row."""
     world = 5000
-    numels = [2 * world, 3 * world - 1, 1, world // 2, 0, 8 * world - 12, 5 * world]
+    numels = [2 * world, 3 * world - 1, 1, world // 2, 0, 80 * world - 12, 5 * world]
     slots, width = packed_slots([(numel,) for numel in numels], world, align=8, gap=3)
     dtypes = [torch.float32, torch.bfloat16, torch.float32, torch.float16, torch.float32, torch.float32]
     grads = [values(numel, dtype, "cpu") for numel, dtype in zip(numels[:-1], dtypes, strict=True)] + [None]
