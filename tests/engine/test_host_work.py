@@ -34,10 +34,10 @@ def _in_units(count: int) -> nn.Module:
 class Training:
     """Steps that follow a plan."""
 
-    def __init__(self, shape: str, count: int, stage: int) -> None:
+    def __init__(self, shape: str, count: int, stage: int, **more: object) -> None:
         build = {"parameters": _in_one_unit, "units": _in_units}[shape]
         # A bucket each, sharded by rows: nothing is merged away.
-        options = {"stage": stage, "unit": Many, "bucket_bytes": 1, "replicate_max_numel": 0}
+        options = {"stage": stage, "unit": Many, "bucket_bytes": 1, "replicate_max_numel": 0, **more}
         self.model = overlap.shard(build(count), **options)
         self.params = list(self.model.parameters())
         self.update = overlap.AdamW(self.params, max_grad_norm=1.0)
@@ -60,9 +60,9 @@ class Training:
         self.apply()
 
 
-def _calls(shape: str, count: int, stage: int) -> int:
+def _calls(shape: str, count: int, stage: int, lanes: str) -> int:
     """Python calls of a planned step: forward, backward and update."""
-    return python_calls(Training(shape, count, stage).step)
+    return python_calls(Training(shape, count, stage, lanes=lanes).step)
 
 
 def _calls_with_gradients(shape: str, count: int) -> int:
@@ -77,21 +77,22 @@ def _calls_with_gradients(shape: str, count: int) -> int:
 @pytest.mark.parametrize("shape", ["parameters", "units"])
 @pytest.mark.parametrize("stage", STAGES)
 def test_it_grows_linearly(ranks: Ranks, stage: int, shape: str) -> None:
-    few, more, many = (ranks(1, _calls, shape, count, stage)[0] for count in (20, 40, 160))
+    # In line: how often a lane's thread is late, and so waited for, is not for this test.
+    few, more, many = (ranks(1, _calls, shape, count, stage, "inline")[0] for count in (20, 40, 160))
     each = (more - few) / 20
     assert many - more == pytest.approx(120 * each, rel=0.05)
 
 
 def test_a_parameter_costs_few_calls(ranks: Ranks) -> None:
     """A budget, so that a change that doubles it is noticed: calls of Python functions per parameter and step."""
-    few, many = (ranks(1, _calls, "parameters", count, 3)[0] for count in (20, 120))
+    few, many = (ranks(1, _calls, "parameters", count, 3, "auto")[0] for count in (20, 120))
     print(f"{(many - few) / 100:.0f} calls per parameter, a bucket each")
-    assert (many - few) / 100 < 120
+    assert (many - few) / 100 < 80
 
 
 def test_clipping_and_update_cost_few_calls(ranks: Ranks) -> None:
     """A look at each gradient by either, and a launch for each unit, whatever the number of parameters in it."""
-    budgets = {"parameters": 3, "units": 110}
+    budgets = {"parameters": 3, "units": 95}
     for shape, budget in budgets.items():
         few, many = (ranks(1, _calls_with_gradients, shape, count)[0] for count in (20, 120))
         print(f"{(many - few) / 100:.1f} calls for each of the {shape}")
