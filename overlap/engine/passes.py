@@ -32,12 +32,10 @@ from overlap.engine.residency import Residency
 from overlap.engine.wire import WireLedger
 from overlap.nvtx import Scope
 from overlap.schedule.executor import Executor
-from overlap.schedule.op import Kind, Position
+from overlap.schedule.op import ENTRY_OF_EXIT, EXIT_OF_ENTRY, Kind, Position
 from overlap.schedule.plan import Plan
 from overlap.shard.flat import Flat
 from overlap.shard.unit import Unit
-
-_PLACES = (Kind.FORWARD, Kind.FORWARD_END, Kind.BACKWARD, Kind.BACKWARD_END)
 
 
 class Passes:
@@ -73,7 +71,9 @@ class Passes:
         self.requires_gradient_sync = self.requires_all_reduce = True
         self.handles = hooks.watch_gradients(self, units)
         self._index = {id(unit): n for n, unit in enumerate(units)}
-        self._places = {unit: {kind: Position(kind, n) for kind in _PLACES} for n, unit in enumerate(units)}
+        self._places = {
+            unit: {kind: Position(kind, n) for kind in (*EXIT_OF_ENTRY, *ENTRY_OF_EXIT)} for n, unit in enumerate(units)
+        }
         self._forward: list[Unit] = []
         self._backward: list[Unit] = []
         self._suspended: list[Unit] = []

@@ -224,7 +224,7 @@ class Executor:
         found = self._find(position)
         if found is None:
             return False
-        waiting = self._reductions.next is not None
+        waiting = self.holding
         for op in self._track[self._cursor : found]:
             if waiting:
                 self._let_go(op)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
-from overlap.comm.label import Label
+from overlap.comm.label import Label, reset_label, set_label
 from overlap.errors import StateError, message
 
 
@@ -55,9 +55,8 @@ class Job:
 
 
 def run_marked(job: Job) -> None:
-    """Do the work of a job, if it has any, in its range."""
-    if job.run is None:
-        return
+    """Do the work of a job that has some, in its range."""
+    assert job.run is not None
     if job.scope is None:
         job.run()
         return
@@ -65,9 +64,18 @@ def run_marked(job: Job) -> None:
         job.run()
 
 
+def run_for_unit(job: Job) -> None:
+    """As ``run_marked``, in lanes that communicate: the job's collectives are for its unit or bucket."""
+    token = set_label(_purpose(job.unit, job.event))
+    try:
+        run_marked(job)
+    finally:
+        reset_label(token)
+
+
 @lru_cache(maxsize=2**16)
-def purpose(unit: str, event: str) -> Label:
-    """What the collectives of a job are for, in words: for errors and for the matching of calls.
+def _purpose(unit: str, event: str) -> Label:
+    """In words, for errors and for the matching of calls.
 
     The ranks match calls by event, too, since a unit may have several buckets. Events are counted within a pass, so
     that a second gather is ``gathered:3#2`` where the plan is followed and ``gathered:3`` where it was not.

@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from overlap.comm.calls import interrupt_calls
-from overlap.comm.label import reset_label, set_label
 from overlap.nvtx import Scope
 from overlap.schedule.events_cpu import GRACE_S, HostEvent, wait_host
-from overlap.schedule.lanes import DONE, Event, Job, Watch, purpose, refuse_closed, run_marked
+from overlap.schedule.lanes import DONE, Event, Job, Watch, refuse_closed, run_for_unit, run_marked
 
 
 @cache
@@ -36,25 +35,16 @@ class HostClock:
         return mark
 
 
-def run_job(job: Job, lane: str, watch: Watch | None) -> None:
-    """Run one job in the calling thread, inside its NVTX range, and report its span."""
+def run_watched(job: Job, lane: str, watch: Watch | None, run: Callable[[Job], None]) -> None:
+    """Run one job in the calling thread, if there is any work in it, and report its span."""
     if job.run is None:
         return
     if watch is None:
-        run_marked(job)
+        run(job)
         return
     start = time.monotonic_ns()
-    run_marked(job)
+    run(job)
     watch.span(lane, job, start, time.monotonic_ns())
-
-
-def run_for_unit(job: Job, lane: str, watch: Watch | None) -> None:
-    """As `run_job`, for lanes that communicate: the job's collectives are for its unit or bucket."""
-    token = set_label(purpose(job.unit, job.event))
-    try:
-        run_job(job, lane, watch)
-    finally:
-        reset_label(token)
 
 
 class ThreadLane:
@@ -123,7 +113,7 @@ class ThreadLane:
             for wait in waits:
                 if wait is not DONE:
                     wait_host(wait, self._timeout_s, job.label)
-            run_for_unit(job, self.name, self._watch)
+            run_watched(job, self.name, self._watch, run_for_unit)
         except BaseException as error:  # it is raised again where the event is waited for
             return error
         return None
@@ -146,7 +136,7 @@ class InlineLane:
         for wait in waits:
             if wait is not DONE:
                 wait_host(wait, self._timeout_s, job.label)
-        self._run(job, self.name, self._watch)
+        run_watched(job, self.name, self._watch, self._run)
         return DONE
 
     def close(self) -> None:
@@ -157,7 +147,7 @@ class InlineLane:
 class HostComputeLane(InlineLane):
     """The caller's thread: submitted work runs at once, waiting blocks."""
 
-    _run = staticmethod(run_job)  # a norm is of all units, under the name of one of them
+    _run = staticmethod(run_marked)  # a norm is of all units, under the name of one of them
 
     def __init__(self, *, watch: Watch | None = None, timeout_s: float = 600.0) -> None:
         super().__init__("compute", watch=watch, timeout_s=timeout_s)

@@ -13,8 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from overlap.comm.label import reset_label, set_label
-from overlap.schedule.lanes import Event, Job, Watch, purpose, refuse_closed, run_marked
+from overlap.schedule.lanes import Event, Job, Watch, refuse_closed, run_for_unit
 
 # CUDA's priorities are negative for high; NCCL kernels must not queue behind a full device of compute blocks.
 HIGH_PRIORITY = -1
@@ -76,11 +75,7 @@ class _Stream:
 
     def _work(self, job: Job) -> None:
         start = self.clock.mark() if self._watch is not None else None
-        token = set_label(purpose(job.unit, job.event))
-        try:
-            run_marked(job)
-        finally:
-            reset_label(token)
+        run_for_unit(job)
         if self._watch is not None:
             self._watch.span(self.name, job, start, self.clock.mark())
 

@@ -99,7 +99,7 @@ class Flat:
     def add(self, param: ShardedParam) -> None:
         """Take in the parameter at the next place of the layout."""
         self.params.append(param)
-        self._counting += [param.public, _compat.local_tensor(param.public)]
+        self._count_changes(param)
         # Weak: a flat holds its public parameters, and both must go when the model goes.
         param.public.__dict__[_HOME_MARK] = (weakref.ref(self), weakref.ref(param))
 
@@ -130,10 +130,13 @@ class Flat:
             self._counting = []
             for param in self.params:
                 _compat.put_into(param.public, self.rows_of(self.master, param))
-                self._counting += [param.public, _compat.local_tensor(param.public)]
+                self._count_changes(param)
             self._seen = _compat.versions_of(self._counting) if current else None
         for param in self.params:
             param.trainable = True
+
+    def _count_changes(self, param: ShardedParam) -> None:
+        self._counting += [param.public, _compat.local_tensor(param.public)]
 
     def changed(self) -> bool:
         """Whether weights have changed since the last refresh."""

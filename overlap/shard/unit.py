@@ -51,12 +51,13 @@ class Unit:
     pieces: tuple[Piece, ...] = ()
     slot: Slot | None = None
     params: tuple[ShardedParam, ...] = field(init=False)
-    _faces: Faces | None = field(default=None)
+    _faces: Faces = field(init=False)
 
     def __post_init__(self) -> None:
         """Cache the parameter list: showing a face walks it four times a step."""
         self.reshard_after_forward = self.options.reshard_after_forward
         self.params = tuple(param for flat in self.flats for param in flat.params)
+        self._faces = Faces(self.params)
 
     @property
     def sharded_flats(self) -> Iterator[Flat]:
@@ -108,7 +109,7 @@ class Unit:
             pieces += [_piece(flat, param, full) for param in flat.params]
             start += _full_bytes(flat)
         self.pieces = tuple(pieces)
-        self._faces = None
+        self._faces = Faces(self.params)
 
     def check_faces(self) -> None:
         """Take over changes of ``requires_grad``, and refuse parameters that were put in place of ours.
@@ -116,9 +117,9 @@ class Unit:
         Raises:
             StateError: a parameter was replaced.
         """
-        if self._faces is not None and not self._faces.match():
-            self._faces = None
-        if self.params and not (self._faces or self._make_faces()).undisturbed():
+        if not self._faces.match():
+            self._faces = Faces(self.params)
+        if not self._faces.undisturbed():
             for param in self.params:
                 param.check_public(held=self.held)
 
@@ -138,14 +139,14 @@ class Unit:
     def show_working(self, *, watch: bool = True) -> None:
         """Let module code see full parameters; ``watch`` lets ``check_unedited`` tell of edits from now on."""
         if self.params:
-            (self._faces or self._make_faces()).show_working(watch=watch)
+            self._faces.show_working(watch=watch)
         for empty in self.empties:
             empty.show_working()
 
     def show_public(self) -> None:
         """Let everyone else see sharded ones, unless full ones are held by hand."""
         if not self.held:
-            (self._faces or self._make_faces()).show_public()
+            self._faces.show_public()
             for empty in self.empties:
                 empty.show_public()
 
@@ -156,11 +157,7 @@ class Unit:
             StateError: naming the parameter.
         """
         if self.params:
-            (self._faces or self._make_faces()).check_unedited()
-
-    def _make_faces(self) -> Faces:
-        self._faces = Faces(self.params)
-        return self._faces
+            self._faces.check_unedited()
 
 
 def _chunk_bytes(flat: Flat) -> int:
