@@ -30,6 +30,8 @@ class Lab:
     """Who keeps to the rate: the kernel for everybody, or our communicator for itself alone."""
     note: str | None = None
     """Why this is not what was asked for."""
+    segment_bytes: int | None = None
+    """The largest piece that TCP hands to an emulated link; None on loopback."""
 
     @property
     def ranks(self) -> int:
@@ -72,7 +74,7 @@ def open_lab(net: Net, ranks: int) -> Iterator[Lab]:
         return
     with namespaces(net.name, ranks) as made:
         prefixes = tuple(("ip", "netns", "exec", name) for name in made.hosts)
-        yield Lab(net, prefixes, made.interface, made.address, MASTER_PORT, "links")
+        yield Lab(net, prefixes, made.interface, made.address, MASTER_PORT, "links", None, made.segment_bytes)
 
 
 def _loopback(net: Net, ranks: int, limited: Literal["nothing", "communicator"], note: str | None) -> Lab:

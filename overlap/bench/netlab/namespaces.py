@@ -10,6 +10,7 @@ Only egress is limited: a limit at both ends, or a burst below 256 kB, halves wh
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from shutil import which
 from types import FrameType
 from typing import NoReturn
 
+from overlap.bench.netlab import segments
 from overlap.bench.netlab.leftovers import name_of_run, namespaces_of, remove, remove_leftovers
 from overlap.errors import ConfigError, OverlapError, message
 
@@ -36,6 +38,8 @@ class Namespaces:
     """In each of them."""
     address: str
     """Of the first."""
+    segment_bytes: int
+    """The largest piece that TCP hands to a cable."""
 
 
 def why_no_namespaces() -> str | None:
@@ -90,7 +94,15 @@ def _build(run: str, rate: str, hosts: int) -> Namespaces:
         _ip("-n", name, "link", "set", INTERFACE, "up")
         limit = ("tbf", "rate", rate, "burst", BURST, "latency", LATENCY)
         _run("tc", "-n", name, "qdisc", "add", "dev", INTERFACE, "root", *limit)
-    return Namespaces(names, INTERFACE, _address(0))
+    pieces = [_segments(switch, "bridge", *(f"h{number}" for number in range(hosts)))]
+    pieces += [_segments(name, INTERFACE) for name in names]
+    return Namespaces(names, INTERFACE, _address(0), min(pieces))
+
+
+def _segments(name: str, *interfaces: str) -> int:
+    """Enlarge what the interfaces of a namespace take at once; return it, in bytes."""
+    inside = ("ip", "netns", "exec", name, sys.executable, "-I", segments.__file__)
+    return int(_run(*inside, str(segments.BYTES), *interfaces))
 
 
 def _address(number: int) -> str:
@@ -101,10 +113,11 @@ def _ip(*arguments: str) -> None:
     _run("ip", *arguments)
 
 
-def _run(*command: str) -> None:
+def _run(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise OverlapError(f"{' '.join(command)}: {done.stderr.strip() or f'exit status {done.returncode}'}")
+    return done.stdout
 
 
 @contextmanager

@@ -83,6 +83,7 @@ def _machine(settings: StepSettings, lab: Lab, found: Mapping[str, Any]) -> dict
         "limited": lab.limited,
         "note": lab.note,
         "link_bytes_per_s": lab.net.payload_bytes_per_s,
+        "segment_bytes": lab.segment_bytes,
         "params": found["params"],
         "size": settings.size,
         "batch_per_rank": found["batch"],

@@ -6,10 +6,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from overlap.bench.netlab import lab as labs
+from overlap.bench.netlab import segments
 from overlap.bench.netlab.lab import open_lab
 from overlap.bench.netlab.leftovers import remove_leftovers
 from overlap.bench.netlab.namespaces import why_no_namespaces
@@ -87,6 +89,22 @@ def test_hosts_talk_at_the_rate_and_the_kernel_counts_it(tmp_path):
     assert PAYLOAD < receiver["received"] < 1.1 * PAYLOAD
     burst = 2**20
     assert receiver["seconds"] > 0.9 * (PAYLOAD - burst) / lab.net.payload_bytes_per_s  # a bucket cannot be faster
+
+
+@pytest.mark.root
+@needs_root
+def test_a_cable_takes_as_large_pieces_as_the_kernel_lets_it():
+    with open_lab(parse_net("1gbit"), 2) as lab:
+        segments_of = [*lab.prefixes[1], sys.executable, "-I", segments.__file__]
+        run = partial(subprocess.run, capture_output=True, text=True, check=False)
+        smaller = run([*segments_of, "100000", lab.interface])
+        absent = run([*segments_of, "100000", "eth7"])
+    if lab.segment_bytes == segments.BYTES:
+        assert int(smaller.stdout) == 100000
+    else:  # before Linux 6.3
+        assert lab.segment_bytes == int(smaller.stdout) == 1 << 16
+    assert "No such device" in absent.stderr or "no interface" in absent.stderr
+    assert absent.returncode
 
 
 @pytest.mark.root
@@ -170,7 +188,7 @@ def running(token: str) -> list[str]:
 
 def test_without_a_limit_ranks_run_on_loopback(tmp_path):
     with open_lab(parse_net("none"), 2) as lab:
-        assert lab.limited == "nothing"
+        assert (lab.limited, lab.segment_bytes) == ("nothing", None)
         run_ranks(lab, ["-c", EXCHANGE, str(tmp_path)], timeout_s=60)
     facts = json.loads((tmp_path / "0").read_text())
     assert facts["interface"] == "lo"
