@@ -10,15 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from torch import Tensor
 
 from overlap.errors import ConfigError, message
+from overlap.ops.faces import face_of
 from overlap.optim.flat_optimizer import FlatOptimizer, Wanted, check_at_least
 from overlap.optim.moments import Moments
-from overlap.optim.updates import Group, options_of, runs_of, update
+from overlap.optim.updates import Group, rule_of, runs_of, update
 from overlap.optim.verdict import Verdict
+
+_steps_taken = itemgetter("step")
 
 
 class AdamW(FlatOptimizer):
@@ -76,12 +80,13 @@ class AdamW(FlatOptimizer):
         runs = [
             (share.flat, run)
             for share, groups, states in wanted
-            for run in runs_of(share, groups, [state["step"] + 1 for state in states])
+            for run in runs_of(share, groups, [*map(_steps_taken, states)])
         ]
-        groups = {id(run.group): run.group for _, run in runs}
-        options = {key: options_of(group) for key, group in groups.items()}
+        kinds = {(id(run.group), run.step): run for _, run in runs}
+        rules = {kind: rule_of(run.group, run.step) for kind, run in kinds.items()}
         for flat, run in runs:
-            job = partial(update, flat, run, options[id(run.group)], verdict.scale, verdict.skip)
+            rule = rules[id(run.group), run.step]
+            job = partial(update, face_of(flat.master), flat, run, rule, verdict.scale, verdict.skip)
             flat.in_order("update", run.nbytes(flat), job)
             flat.updated = True
         return [state for each in wanted for state in each.states]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import compress
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,19 +17,14 @@ from overlap.shard.flat import Flat, Home, home_of
 from overlap.shard.param import ShardedParam, local_rows
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Some parameters of one flat.
-
-    Attributes:
-        flat: theirs.
-        params: in the order in which they were asked for.
-        positions: of each among all that were asked for.
-    """
+class Share(NamedTuple):
+    """Some parameters of one flat."""
 
     flat: Flat
     params: list[ShardedParam]
+    """In the order in which they were asked for."""
     positions: list[int]
+    """Of each among all that were asked for."""
 
     @property
     def whole(self) -> bool:

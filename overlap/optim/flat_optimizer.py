@@ -135,7 +135,7 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
         self.settle()
         shares = self._shares()
         if shares:
-            self._moments.check_newest(share.flat for share in shares)
+            self._moments.check_newest([share.flat for share in shares])
             chosen = [share.with_gradient() for share in shares]
             scaler = scaler if scaler is not None and scaler.enabled else None
             verdict = self._judge(chosen, grad_scale, skip, scaler)
@@ -167,7 +167,7 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
         groups = [group for group in self.param_groups for _ in group["params"]]
         states = self._states(chosen)
         return [
-            Wanted(share, [groups[at] for at in share.positions], [states[at] for at in share.positions])
+            Wanted(share, [*map(groups.__getitem__, share.positions)], [*map(states.__getitem__, share.positions)])
             for share in chosen
             if share.params
         ]

@@ -56,7 +56,7 @@ class Moments:
         Raises:
             StateError: a later optimizer has taken over some of the parameters.
         """
-        if any(self._mine.get(id(flat), flat.exp_avg) is not flat.exp_avg for flat in flats):
+        if any([self._mine.get(id(flat), flat.exp_avg) is not flat.exp_avg for flat in flats]):  # noqa: C419 - without a generator
             raise StateError(
                 message(
                     f"optimizer {self.optimizer}",

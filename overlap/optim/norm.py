@@ -8,17 +8,17 @@ plain parameters) counts once, as rank 0 has it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from overlap import ops
 from overlap.comm.collective import Communicator
-from overlap.optim.chosen import Chosen, Share, comm_of
+from overlap.ops.face import Face
+from overlap.ops.faces import face_of
+from overlap.optim.chosen import Chosen, comm_of
 from overlap.optim.order import ComputeOrder
 from overlap.shard.flat import Flat
 from overlap.shard.piece import Piece
@@ -47,12 +47,22 @@ class GradientNorm:
         return self.values[1:]
 
 
-class _Part(NamedTuple):
-    """Gradients that are measured in one pass."""
+@dataclass(slots=True)
+class _Parts:
+    """Gradients, each measured in one pass: values ``[n]``, whether they count here, where they are."""
 
-    values: Tensor
-    counts: bool  # else another rank counts it
-    flat: Flat | None
+    values: list[Tensor] = field(default_factory=list)
+    count: list[bool] = field(default_factory=list)  # else another rank counts them
+    places: list[Flat | None] = field(default_factory=list)
+
+    def add(self, gradients: Sequence[Tensor], place: Flat | None, *, count: bool) -> None:
+        self.values += [grad if grad.ndim == 1 else grad.reshape(-1) for grad in gradients]
+        self.count += [count] * len(gradients)
+        self.places += [place] * len(gradients)
+
+    @property
+    def nbytes(self) -> int:
+        return sum([values.nbytes for values in self.values])
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +71,10 @@ class NormOrder:
 
     p: float
 
-    def measure(self, values: Tensor, out: Tensor) -> None:
+    def measure(self, face: Face, values: Tensor, out: Tensor) -> None:
         """Sum of powers of one part and its non-finite flag into fp64 ``[2]``."""
         if self.p == 2 and values.dtype != torch.float64:
-            ops.grad_norm(values, out)
+            face.grad_norm(values, out, False)  # ``ops.grad_norm``, its face looked up once for all parts
             return
         norm = torch.linalg.vector_norm(values, self.p, dtype=torch.float64)
         out[0] = norm if math.isinf(self.p) else norm**self.p
@@ -92,25 +102,21 @@ def global_norm(chosen: Chosen, plain: Sequence[Tensor] = (), order: NormOrder =
         plain: gradients that are whole, and equal, on every rank; at least one where nothing is chosen.
         order: of the norm.
     """
-    comm = comm_of(share.flat for share in chosen) if chosen else None
+    comm = comm_of([share.flat for share in chosen]) if chosen else None
     first = comm is None or comm.rank == 0
-    parts = [part for share in chosen for part in _parts_of(share, first)]
     flat = chosen[0].flat if chosen else None
     device = flat.master.device if flat is not None else plain[0].device
-    parts += [_Part(grad.reshape(-1).to(device), first, None) for grad in plain if grad.numel()]
+    parts = _Parts()
+    for share in chosen:
+        parts.add(share.gradients(), share.flat, count=first or not share.flat.key.replicated)
+    parts.add([grad.to(device) for grad in plain if grad.numel()], None, count=first)
     result = torch.zeros(2, dtype=torch.float64, device=device)
     run = partial(_norm_into, result, parts, order, comm)
     if flat is None:
         run()
     else:
-        flat.in_order("norm", sum(part.values.nbytes for part in parts), run)
-    return GradientNorm(result, tuple(part.flat for part in parts))
-
-
-def _parts_of(share: Share, first: bool) -> Iterator[_Part]:
-    counts = first or not share.flat.key.replicated
-    for gradient in share.gradients():
-        yield _Part(gradient if gradient.ndim == 1 else gradient.reshape(-1), counts, share.flat)
+        flat.in_order("norm", parts.nbytes, run)
+    return GradientNorm(result, tuple(parts.places))
 
 
 def place_of(flat: Flat | None) -> str:
@@ -122,13 +128,12 @@ def place_of(flat: Flat | None) -> str:
     return f"near parameter {flat.params[0].fqn!r}"  # no engine yet, which knows units
 
 
-def _norm_into(result: Tensor, parts: Sequence[_Part], order: NormOrder, comm: Communicator | None) -> None:
-    device, rows = result.device, max(1, len(parts))
+def _norm_into(result: Tensor, parts: _Parts, order: NormOrder, comm: Communicator | None) -> None:
+    device, rows, face = result.device, max(1, len(parts.values)), face_of(result)
     partials = torch.zeros(2, rows, 2, dtype=torch.float64, device=device)  # counted here, and elsewhere
-    counted = all(part.counts for part in parts)
-    outs = [kind.unbind() for kind in (partials[:1] if counted else partials)]
-    for row, part in enumerate(parts):
-        order.measure(part.values, outs[not part.counts][row])
+    outs = [kind.unbind() for kind in (partials[:1] if all(parts.count) else partials)]
+    for row, (values, count) in enumerate(zip(parts.values, parts.count, strict=True)):
+        order.measure(face, values, outs[not count][row])
     numbers = torch.arange(1, rows + 1, dtype=torch.float64, device=device)
     # The last one that is bad: backward meets it first.
     bad = (partials[..., 1].amax(0) * numbers).amax()

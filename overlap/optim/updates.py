@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from overlap import ops
+from overlap.ops.coefficients import AdamWCoefficients, adamw_coefficients
+from overlap.ops.face import Face
 from overlap.optim.chosen import Share, gradient_of
 from overlap.shard.flat import Flat
 
@@ -33,10 +34,9 @@ class Run:
     start: int
     end: int
 
-    def of(self, buffer: Tensor) -> Tensor:
+    def of(self, buffer: Tensor | None) -> Tensor | None:
         """This part of one of the flat's buffers."""
-        whole = self.end - self.start == buffer.numel()
-        return buffer if whole else buffer.narrow(0, self.start, self.end - self.start)
+        return None if buffer is None else buffer.narrow(0, self.start, self.end - self.start)
 
     def nbytes(self, flat: Flat) -> int:
         """Memory traffic of one update: master and moments read and written, gradient read, shard written."""
@@ -45,23 +45,23 @@ class Run:
         return (self.end - self.start) * (2 * 3 * flat.master.itemsize + grad + shard)
 
 
-def runs_of(share: Share, groups: Sequence[Group], steps: Sequence[int]) -> list[Run]:
+def runs_of(share: Share, groups: Sequence[Group], taken: Sequence[int]) -> list[Run]:
     """Join neighbours.
 
     Args:
         share: what is to be updated.
         groups: of each parameter.
-        steps: number of this step, likewise.
+        taken: how many steps each has seen.
     """
-    if share.whole and len({*map(id, groups)}) == 1 == len({*steps}):
-        return [Run(groups[0], steps[0], 0, share.flat.layout.shard_numel)]
+    if share.whole and len({*map(id, groups)}) == 1 == len({*taken}):
+        return [Run(groups[0], taken[0] + 1, 0, share.flat.layout.shard_numel)]
     layout = share.flat.layout
     starts = [place.offset for place in layout.params]
     ends = dict(zip(starts, [*starts[1:], layout.shard_numel], strict=True))
     runs: list[Run] = []
-    members = zip(share.params, groups, steps, strict=True)
-    for behind, group, step in sorted(members, key=lambda each: each[0].layout.offset):
-        start = behind.layout.offset
+    members = zip(share.params, groups, taken, strict=True)
+    for behind, group, before in sorted(members, key=lambda each: each[0].layout.offset):
+        start, step = behind.layout.offset, before + 1
         if runs and runs[-1].group is group and runs[-1].step == step and start == runs[-1].end:
             runs[-1].end = ends[start]
         else:
@@ -69,39 +69,46 @@ def runs_of(share: Share, groups: Sequence[Group], steps: Sequence[int]) -> list
     return runs
 
 
-def options_of(group: Group) -> dict[str, Any]:
-    """What a group says, as ``ops.adamw`` takes it: read once per step, since a rate may be a tensor."""
-    beta1, beta2 = group["betas"]
-    numbers = {
-        "lr": group["lr"],
-        "beta1": beta1,
-        "beta2": beta2,
-        "eps": group["eps"],
-        "weight_decay": group["weight_decay"],
-    }
-    return {**{name: float(number) for name, number in numbers.items()}, "maximize": group["maximize"]}
+class Rule(NamedTuple):
+    """What the launches of one group and step have in common."""
+
+    coefficients: AdamWCoefficients
+    maximize: bool
 
 
-def update(flat: Flat, run: Run, options: dict[str, Any], scale: Tensor | None, skip: Tensor | None) -> None:
-    """Launch AdamW over one run.
+def rule_of(group: Group, step: int) -> Rule:
+    """Read a group; its rate may be a tensor.
 
     Args:
+        group: whose options hold.
+        step: number of this step, from 1.
+
+    Raises:
+        ConfigError: an option has become one that no update can have.
+    """
+    names = ("lr", "eps", "weight_decay")
+    lr, eps, weight_decay = (float(group[name]) for name in names)
+    beta1, beta2 = map(float, group["betas"])
+    return Rule(adamw_coefficients(lr, beta1, beta2, eps, weight_decay, step), group["maximize"])
+
+
+def update(face: Face, flat: Flat, run: Run, rule: Rule, scale: Tensor | None, skip: Tensor | None) -> None:
+    """Launch AdamW over one run: ``ops.adamw``, with what many launches have in common worked out once.
+
+    Args:
+        face: of the flat's device.
         flat: its buffers.
         run: which part of them.
-        options: of its group.
+        rule: of its group and step.
         scale: fp32 ``[1]``, multiplies gradients.
         skip: ``[1]``; nonzero leaves all buffers as they are.
     """
-    assert flat.exp_avg is not None
-    assert flat.exp_avg_sq is not None
-    ops.adamw(
-        run.of(flat.master),
-        run.of(flat.exp_avg),
-        run.of(flat.exp_avg_sq),
-        run.of(gradient_of(flat)),
-        None if flat.shard is flat.master else run.of(flat.shard),
-        **options,
-        step=run.step,
-        grad_scale=scale,
-        skip=skip,
-    )
+    input_of_gather = None if flat.shard is flat.master else flat.shard
+    buffers: Iterable[Any] = (flat.master, flat.exp_avg, flat.exp_avg_sq, gradient_of(flat), input_of_gather)
+    if run.end - run.start != flat.layout.shard_numel:
+        buffers = map(run.of, buffers)
+    master, exp_avg, exp_avg_sq, grad, shard = buffers
+    face.adamw(
+        master, exp_avg, exp_avg_sq, grad, shard,
+        rule.coefficients, scale, skip, rule.maximize, None, 0, run.step,
+    )  # fmt: skip

@@ -92,7 +92,7 @@ def test_a_parameter_costs_few_calls(ranks: Ranks) -> None:
 
 def test_clipping_and_update_cost_few_calls(ranks: Ranks) -> None:
     """A look at each gradient by either, and a launch for each unit, whatever the number of parameters in it."""
-    budgets = {"parameters": 3, "units": 95}
+    budgets = {"parameters": 3, "units": 55}
     for shape, budget in budgets.items():
         few, many = (ranks(1, _calls_with_gradients, shape, count)[0] for count in (20, 120))
         print(f"{(many - few) / 100:.1f} calls for each of the {shape}")

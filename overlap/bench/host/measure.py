@@ -7,15 +7,16 @@ from statistics import quantiles
 from types import FrameType
 from typing import Any
 
+import torch
 from torch.profiler import ProfilerActivity, profile
 
-from overlap import ops
 from overlap.bench.host.subjects import Subject
+from overlap.ops.faces import face_of
 
 WARM_UP = 3
 
-FUSED = frozenset(getattr(ops, name).__code__ for name in ("adamw", "grad_norm", "pack", "reduce_sum", "unpack"))
-"""Ours that are no aten operators."""
+FUSED = ("adamw", "grad_norm", "pack", "reduce_sum", "unpack")
+"""Ops of ours, which are no aten operators."""
 
 
 def measure(subjects: Mapping[str, Subject], rounds: int) -> dict[str, dict[str, float]]:
@@ -63,12 +64,14 @@ def _counts(subject: Subject) -> dict[str, float]:
 def _calls(work: Callable[[], None]) -> tuple[int, int]:
     """Python functions that this thread enters, and those among them that launch a fused op of ours."""
     entered = launched = 0
+    face = face_of(torch.empty(0))
+    fused = {getattr(face, name).__code__ for name in FUSED}
 
     def count(frame: FrameType, event: str, _: Any) -> None:
         nonlocal entered, launched
         if event == "call":
             entered += 1
-            launched += frame.f_code in FUSED
+            launched += frame.f_code in fused
 
     sys.setprofile(count)
     try:
