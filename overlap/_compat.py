@@ -5,17 +5,21 @@ from datetime import timedelta
 from functools import partial
 from operator import attrgetter
 from types import MethodType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C._distributed_c10d import AllgatherOptions, AllreduceCoalescedOptions, ReduceScatterOptions, Store
+from torch._compile import _disable_dynamo
 from torch.distributed import ProcessGroup, distributed_c10d
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import Placement
 from torch.utils.hooks import RemovableHandle
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def group_is_alive(group: ProcessGroup) -> bool:
@@ -103,6 +107,11 @@ def all_reduce_coalesced(group: ProcessGroup, tensors: Sequence[Tensor], op: dis
     work = group.allreduce_coalesced(list(tensors), options)
     if work is not None:
         work.wait()
+
+
+def uncompiled(work: Callable[P, R]) -> Callable[P, R]:
+    """Run as it is inside of ``torch.compile``, too. ``torch.compiler.disable`` would import the compiler at once."""
+    return _disable_dynamo(work)
 
 
 def at_end_of_backward(callback: Callable[[], None]) -> None:

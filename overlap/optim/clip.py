@@ -22,6 +22,7 @@ CLIP_EPS = 1e-6
 _MEMBERS_MARK = "_overlap_clipped"  # on a public parameter: which ones were clipped with it
 
 
+@_compat.uncompiled
 @torch.no_grad()
 def clip_grad_norm_(
     parameters: Iterable[Tensor] | Tensor,
@@ -62,6 +63,7 @@ def clip_grad_norm_(
     return norm.values[0].float()
 
 
+@_compat.uncompiled
 @torch.no_grad()
 def grad_norm(parameters: Iterable[Tensor] | Tensor, norm_type: float = 2.0) -> Tensor:
     """Global norm of all gradients, as ``clip_grad_norm_`` finds it, without clipping. A collective.

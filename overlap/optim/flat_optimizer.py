@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from overlap import _compat
 from overlap.errors import ConfigError, message
 from overlap.optim.chosen import Chosen, Share, home, is_inert, not_sharded
 from overlap.optim.clip import check_max_norm, refuse_nonfinite
@@ -101,6 +102,7 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
             if behind.trainable:
                 self._moments.give(flat, behind, self.state)
 
+    @_compat.uncompiled
     @torch.no_grad()
     def step(
         self,
@@ -261,6 +263,7 @@ class FlatOptimizer(torch.optim.Optimizer, ABC):
 
     # -- the rest of an optimizer ------------------------------------------------------------------------------
 
+    @_compat.uncompiled
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop gradients, also those that ``no_sync`` has accumulated and no backward has reduced yet."""
         if set_to_none:

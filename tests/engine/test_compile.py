@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -13,6 +14,8 @@ import overlap
 # Each rank starts the C++ compiler for each graph.
 pytestmark = pytest.mark.slow
 STAGES = (0, 1, 2, 3)
+
+Update = Callable[..., torch.optim.Optimizer]
 
 
 def _in_place(net: Chain) -> None:
@@ -67,3 +70,33 @@ def _trains_without_recompiling(how: Callable[[Chain], None], stage: int) -> Non
 def test_compiled_blocks_train_as_in_one_process(ranks: Ranks, how: Callable[[Chain], None], stage: int) -> None:
     # Processes of its own: the compiler leaves tensors without memory behind, which others who count memory would meet.
     ranks.fresh(2, _trains, how, stage, timeout_s=400)
+
+
+@pytest.mark.parametrize("update", [overlap.AdamW, overlap.Muon])
+def test_a_compiled_update_is_the_update(ranks: Ranks, update: Update) -> None:
+    """Nothing of it is for the compiler; programs compile their whole step all the same."""
+    ranks.fresh(2, _updates_alike, update, timeout_s=200)
+
+
+def _updates_alike(update: Update) -> None:
+    plain, compiled = _trained(update, lambda step: step), _trained(update, partial(torch.compile, backend="eager"))
+    assert all(torch.equal(*both) for both in zip(plain, compiled, strict=True))
+    assert not torch.equal(plain[0], chain().blocks[0].linear.weight)
+
+
+def _trained(update: Update, how: Callable[..., Callable[[], None]]) -> list[torch.Tensor]:
+    model = overlap.shard(chain(), unit="blocks.*", stage=3, replicate_max_numel=16)
+    params = [param for param in model.parameters() if param.ndim == 2]
+    optimizer = update(params, lr=0.1)
+
+    def clip_and_step() -> None:
+        overlap.clip_grad_norm_(params, 0.1)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step = how(clip_and_step)
+    for number in range(3):
+        model(data(number)).square().mean().backward()
+        step()
+    assert all(param.grad is None for param in params)
+    return [param.full_tensor() for param in params]
