@@ -93,7 +93,7 @@ def rule_of(group: Group, step: int) -> Rule:
 
 
 def update(face: Face, flat: Flat, run: Run, rule: Rule, scale: Tensor | None, skip: Tensor | None) -> None:
-    """Launch AdamW over one run: ``ops.adamw``, with what many launches have in common worked out once.
+    """Launch AdamW over one run: as ``ops.adamw``, with coefficients that many launches have in common.
 
     Args:
         face: of the flat's device.
